@@ -1,0 +1,1 @@
+"""Packed-token data for language-model training, on NumPy alone."""

@@ -1,0 +1,66 @@
+"""Checks of arguments, made once at the door.
+
+Every check returns the value in the form that the code behind it works with.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import SupportsIndex
+
+from packcore.errors import ArgumentError, ArgumentTypeError
+
+__all__ = ["check_choice", "check_int"]
+
+_INT64_MAX = 2**63 - 1
+
+
+def check_int(name: str, value: object, *, low: int, high: int = _INT64_MAX, unit: str = "") -> int:
+    """Returns `value` as an int in [low, high].
+
+    Args:
+        name: the argument's name, for the message.
+        value: anything with `__index__`, NumPy integers included; a bool is refused.
+        low: the smallest legal value.
+        high: the largest legal value.
+        unit: what is counted, for the message, such as "tokens".
+
+    Raises:
+        ArgumentTypeError: the value is not an integer.
+        ArgumentError: the value is outside [low, high].
+
+    Examples:
+        >>> check_int("block_size", 4, low=1)
+        4
+        >>> check_int("block_size", 0, low=1, unit="tokens")
+        Traceback (most recent call last):
+        packcore.errors.ArgumentError: block_size must be at least 1; got 0 (tokens).
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        message = f"{name} must be an integer; got {value!r} ({type(value).__name__})."
+        raise ArgumentTypeError(message, name=name, value=value)
+    number = operator.index(value)
+    if not low <= number <= high:
+        rule = f"at least {low}" if high == _INT64_MAX else f"in [{low}, {high}]"
+        suffix = f" ({unit})" if unit else ""
+        raise ArgumentError(f"{name} must be {rule}; got {number}{suffix}.", name=name, value=value)
+    return number
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """Returns `value` if it is one of `choices`.
+
+    Raises:
+        ArgumentError: it is not; the message lists the choices.
+
+    Examples:
+        >>> check_choice("remainder", "keep", ("drop", "pad", "error"))
+        Traceback (most recent call last):
+        packcore.errors.ArgumentError: remainder must be one of 'drop', 'pad', 'error'; got 'keep'.
+    """
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise ArgumentError(
+            f"{name} must be one of {listed}; got {value!r}.", name=name, value=value
+        )
+    return value
