@@ -7,7 +7,7 @@ NEED := $(PYTHON) .ci/check_python.py
 
 # The environment of `core-test`: NumPy and pytest alone.
 CORE_VENV ?= .venv-core
-CORE_NUMPY ?= numpy
+CORE_NUMPY ?= $(shell grep '^numpy==' constraints.txt)
 OLDEST_NUMPY := numpy==1.24.0
 
 .PHONY: help demo test lint format typecheck contracts bench core-test core-test-oldest core-test-newest check clean
@@ -79,7 +79,8 @@ clean:
 $(CORE_VENV)/$(STAMP): pyproject.toml constraints.txt
 	@$(NEED)
 	$(PYTHON) -m venv --clear $(CORE_VENV)
-	$(CORE_VENV)/bin/python -m pip install --quiet $(if $(findstring ==,$(CORE_NUMPY)),,-c constraints.txt) '$(CORE_NUMPY)' pytest
+	@grep -v '^numpy==' constraints.txt > $(CORE_VENV)/constraints.txt
+	$(CORE_VENV)/bin/python -m pip install --quiet -c $(CORE_VENV)/constraints.txt '$(CORE_NUMPY)' pytest
 	$(CORE_VENV)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
