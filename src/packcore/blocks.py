@@ -1,0 +1,500 @@
+"""A data set cut into fixed-length blocks that are read by number.
+
+`Blocks.gather` is the hot path: blocks are grouped by chunk, so that each chunk is one NumPy
+call. In which order blocks are read is for `packcore.order`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterator
+from typing import Any, Protocol, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from packcore.checks import check_int
+from packcore.errors import ArgumentError, ArgumentTypeError
+
+__all__ = ["BlockReader", "Blocks", "TokenRow", "check_dtype", "take_rows"]
+
+_SLAB_BYTES = 4 * 2**20
+"""Scratch of one `gather` call; it should fit the cache of a core together with its source."""
+
+_FEW_ROWS = 3
+"""Up to here copying rows one by one beats a NumPy call for all of them."""
+
+
+class TokenRow(Protocol):
+    """What blocks are cut from: one long row of tokens over chunks. `packcore.Dataset` is one."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The stored dtype."""
+        ...
+
+    @property
+    def mmap(self) -> bool:
+        """Whether chunks may be mapped; else they are read piece by piece."""
+        ...
+
+    @property
+    def bounds(self) -> npt.NDArray[np.int64]:
+        """`(num_chunks + 1,)`: tokens [bounds[c], bounds[c + 1]) are those of chunk c."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the content."""
+        ...
+
+    @property
+    def id_range(self) -> tuple[int | float, int | float] | None:
+        """The smallest and the largest id, if they are known."""
+        ...
+
+    def chunk_map(self, index: int) -> npt.NDArray[Any]:
+        """Returns all tokens of a chunk, mapped."""
+        ...
+
+    def chunk_tokens(self, index: int, start: int, stop: int) -> npt.NDArray[Any]:
+        """Returns tokens [start, stop) of a chunk, counted in it."""
+        ...
+
+    def read_into(self, start: int, out: npt.NDArray[Any]) -> None:
+        """Fills `out` with the tokens from `start` on, over any number of chunks."""
+        ...
+
+    def check_documents(self) -> None:
+        """Raises an ArgumentError if document boundaries are unknown."""
+        ...
+
+    def chunk_document_starts(self, index: int) -> npt.NDArray[np.int64]:
+        """Returns where documents begin in a chunk."""
+        ...
+
+    def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Returns where the documents that begin in tokens [start, stop) do."""
+        ...
+
+
+class BlockReader(Protocol):
+    """What a `packcore.Loader` reads from: `Blocks`, or anything else with these members."""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in each block."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The stored dtype."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the content and of how it is cut."""
+        ...
+
+    @property
+    def chunk_bounds(self) -> npt.NDArray[np.int64]:
+        """`(num_chunks + 1,)`: blocks [bounds[c], bounds[c + 1]) begin in chunk c."""
+        ...
+
+    def __len__(self) -> int:
+        """How many blocks there are."""
+        ...
+
+    def gather_grouped(
+        self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]
+    ) -> npt.NDArray[np.intp]:
+        """Fills `out` with the blocks in any order; returns the row of each id."""
+        ...
+
+
+class Blocks:
+    """The blocks of a data set, by number.
+
+    Block i is tokens [i * stride, i * stride + block_size) of the row, over chunk boundaries,
+    so that no token is lost but the last few, fewer than a block (`num_dropped_tokens`). With
+    `within_chunks` each chunk is cut by itself, as lit-gpt does, and each loses its tail.
+
+    `blocks[i]` is a copy, `(block_size,)`; `blocks[a:b]` is a view, `Blocks` again, which reads
+    nothing; `blocks[[3, 1]]` is `gather([3, 1])`.
+
+    Args:
+        dataset: the row of tokens.
+        block_size: tokens in a block.
+        stride: tokens from one block's start to the next one's; block_size by default.
+            block_size - 1 makes neighbours share a token, so that no target is lost.
+        within_chunks: whether no block runs over a chunk's end.
+        selection: which of the blocks, for views.
+
+    Raises:
+        ArgumentError: block_size or stride is not positive, or no block fits any chunk.
+    """
+
+    def __init__(
+        self,
+        dataset: TokenRow,
+        block_size: SupportsIndex,
+        *,
+        stride: SupportsIndex | None = None,
+        within_chunks: bool = False,
+        selection: range | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self.block_size = check_int("block_size", block_size, low=1, unit="tokens")
+        wanted = self.block_size if stride is None else stride
+        self.stride = check_int("stride", wanted, low=1, unit="tokens")
+        self.within_chunks = bool(within_chunks)
+        self._ids = range(int(self._all_bounds[-1])) if selection is None else selection
+
+    def __reduce__(self) -> tuple[functools.partial[Blocks], tuple[TokenRow, int]]:
+        make = functools.partial(
+            Blocks, stride=self.stride, within_chunks=self.within_chunks, selection=self._ids
+        )
+        return make, (self.dataset, self.block_size)
+
+    def __repr__(self) -> str:
+        return f"Blocks({len(self)} blocks of {self.block_size} {self.dtype} tokens)"
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The stored dtype."""
+        return self.dataset.dtype
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the data set's fingerprint and how it is cut and selected."""
+        parts = (
+            self.dataset.fingerprint,
+            self.block_size,
+            self.stride,
+            self.within_chunks,
+            (self._ids.start, self._ids.stop, self._ids.step),
+        )
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    @property
+    def num_dropped_tokens(self) -> int:
+        """Tokens of the data set that are in none of its blocks (views: of the whole cut)."""
+        sizes = np.diff(self.dataset.bounds)
+        if not self.within_chunks:
+            sizes = self.dataset.bounds[-1:]
+        counts = _count_blocks(sizes, self.block_size, self.stride)
+        # Blocks with gaps between them (stride > block_size) leave the gaps out.
+        covered = counts * min(self.stride, self.block_size)
+        covered += (counts > 0) * max(0, self.block_size - self.stride)
+        return int(np.sum(sizes - covered))
+
+    @functools.cached_property
+    def chunk_bounds(self) -> npt.NDArray[np.int64]:
+        """`(num_chunks + 1,)`, int64: blocks [bounds[c], bounds[c + 1]) begin in chunk c."""
+        first, step = self._ids.start, self._ids.step
+        inside = -((first - self._all_bounds) // step)  # ceil((bound - first) / step)
+        return np.clip(inside, 0, len(self))
+
+    @functools.cached_property
+    def _all_bounds(self) -> npt.NDArray[np.int64]:
+        """As `chunk_bounds`, of all blocks."""
+        bounds = self.dataset.bounds
+        if self.within_chunks:
+            counts = _count_blocks(np.diff(bounds), self.block_size, self.stride)
+            return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+        total = int(_count_blocks(bounds[-1:], self.block_size, self.stride)[0])
+        return np.minimum(-(-bounds // self.stride), total)
+
+    def starts(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Returns each block's first token, `(num_ids,)`, int64, counted from the row's first."""
+        ids = ids * self._ids.step + self._ids.start
+        if not self.within_chunks:
+            return ids * self.stride
+        chunk = np.searchsorted(self._all_bounds, ids, side="right") - 1
+        return self.dataset.bounds[chunk] + (ids - self._all_bounds[chunk]) * self.stride
+
+    @overload
+    def __getitem__(self, index: slice) -> Blocks: ...
+    @overload
+    def __getitem__(self, index: npt.ArrayLike) -> npt.NDArray[Any]: ...
+    def __getitem__(self, index: slice | npt.ArrayLike) -> Blocks | npt.NDArray[Any]:
+        if isinstance(index, slice):
+            return self._view(self._ids[index])
+        if np.ndim(index) or not isinstance(index, SupportsIndex):
+            return self.gather(index)
+        count = len(self)
+        number = index.__index__()
+        if not -count <= number < count:
+            # An IndexError, so that a Blocks is a sequence that can be iterated.
+            raise IndexError(f"index must be in [{-count}, {count}); got {number} (blocks).")
+        block = np.empty((1, self.block_size), self.dtype)
+        self.gather_grouped(np.array([number + count * (number < 0)]), block)
+        first: npt.NDArray[Any] = block[0]
+        return first
+
+    def _view(self, selection: range) -> Blocks:
+        if selection.step < 0:
+            raise ArgumentError(
+                f"The step of a slice of blocks must be positive; got {selection.step}. Read them "
+                "backwards with gather.",
+                name="step",
+                value=selection.step,
+            )
+        return Blocks(
+            self.dataset,
+            self.block_size,
+            stride=self.stride,
+            within_chunks=self.within_chunks,
+            selection=selection,
+        )
+
+    def gather(
+        self,
+        ids: npt.ArrayLike,
+        out: npt.NDArray[Any] | None = None,
+        dtype: npt.DTypeLike | None = None,
+    ) -> npt.NDArray[Any]:
+        """Copies blocks by number, in the order asked for.
+
+        Args:
+            ids: `(num_ids,)`, any integers in [-len, len); they may repeat.
+            out: `(num_ids, block_size)`, filled and returned; a new array by default.
+            dtype: of the new array; the stored dtype by default. It must hold every id of the
+                data set: nothing is ever wrapped.
+
+        Returns:
+            `(num_ids, block_size)`.
+
+        Raises:
+            ArgumentError: an id is out of range, `out` has another shape, both `out` and
+                `dtype` are given and differ, or ids do not fit the dtype.
+            ArgumentTypeError: `ids` are not integers.
+        """
+        numbers = self._check_ids(ids)
+        out = self._check_out(len(numbers), out, dtype)
+        num_rows = max(1, _SLAB_BYTES // (self.block_size * self.dtype.itemsize))
+        scratch = np.empty((min(num_rows, len(numbers)), self.block_size), self.dtype)
+        for start in range(0, len(numbers), num_rows):
+            part = numbers[start : start + num_rows]
+            rows = self.gather_grouped(part, scratch[: len(part)])
+            take_rows(scratch, rows, out[start : start + num_rows])
+        return out
+
+    def _check_ids(self, ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        array = np.asarray(ids)
+        if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+            raise ArgumentTypeError(
+                f"ids must be a 1-D array of integers; got {array.ndim}-D {array.dtype}.",
+                name="ids",
+                value=ids,
+            )
+        count = len(self)
+        (bad,) = np.nonzero((array < -count) | (array >= count))
+        if len(bad):
+            raise ArgumentError(
+                f"ids must be in [{-count}, {count}); got {array[bad[0]]} at index {bad[0]} "
+                "(blocks).",
+                name="ids",
+                value=array[bad[0]],
+            )
+        numbers = array.astype(np.int64)
+        numbers[numbers < 0] += count
+        return numbers
+
+    def _check_out(
+        self, num_rows: int, out: npt.NDArray[Any] | None, dtype: npt.DTypeLike | None
+    ) -> npt.NDArray[Any]:
+        shape = (num_rows, self.block_size)
+        if out is None:
+            out = np.empty(shape, check_dtype(self, dtype))
+        elif out.shape != shape or not out.flags.writeable:
+            raise ArgumentError(
+                f"out must be a writeable array of shape {shape}; got {out.shape}.", name="out"
+            )
+        elif dtype is not None and np.dtype(dtype) != out.dtype:
+            raise ArgumentError(
+                f"dtype must be out's, {out.dtype}, or be left out; got {np.dtype(dtype)}.",
+                name="dtype",
+                value=dtype,
+            )
+        check_dtype(self, out.dtype)
+        return out
+
+    def gather_grouped(
+        self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]
+    ) -> npt.NDArray[np.intp]:
+        """Fills `out` with the blocks grouped by chunk, the cheapest order to read them in.
+
+        Args:
+            ids: `(num_ids,)`, int64, each in [0, len); not checked.
+            out: `(num_ids, block_size)`, contiguous, in the stored dtype; filled.
+
+        Returns:
+            `(num_ids,)`, intp: the block ids[k] is in row rows[k] of `out`.
+        """
+        starts = self.starts(ids)
+        order = np.argsort(starts)
+        for index, low, high, local, whole in self._groups(starts[order]):
+            self._copy_rows(index, local[:whole], out[low : low + whole])
+            for row in range(low + whole, high):  # over the chunk's end
+                self.dataset.read_into(int(starts[order[row]]), out[row])
+        rows = np.empty(len(ids), np.intp)
+        rows[order] = np.arange(len(ids))
+        return rows
+
+    def _groups(
+        self, starts: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[int, int, int, npt.NDArray[np.int64], int]]:
+        """Splits ascending block starts by chunk.
+
+        Yields:
+            The chunk, its rows [low, high) of `starts`, the starts counted in the chunk, and how
+            many of these blocks end in it too (the first ones: starts ascend).
+        """
+        bounds = self.dataset.bounds
+        chunks = np.searchsorted(bounds, starts, side="right") - 1
+        edges = (np.flatnonzero(chunks[1:] != chunks[:-1]) + 1).tolist()
+        for low, high in itertools.pairwise([0, *edges, len(starts)] if len(starts) else []):
+            index = int(chunks[low])
+            first, end = int(bounds[index]), int(bounds[index + 1])
+            local = starts[low:high] - first
+            whole = int(np.searchsorted(local, end - first - self.block_size, side="right"))
+            yield index, low, high, local, whole
+
+    def _copy_rows(self, index: int, starts: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
+        """Copies blocks that lie in one chunk; `starts` count from the chunk's first token."""
+        size = self.block_size
+        if len(starts) <= _FEW_ROWS or not self.dataset.mmap:
+            for row, start in enumerate(starts.tolist()):
+                out[row] = self.dataset.chunk_tokens(index, start, start + size)
+            return
+        tokens = self.dataset.chunk_map(index)
+        numbers, offsets = np.divmod(starts, size)
+        if (offsets == offsets[0]).all():  # cut at one grid: a table of rows, taken at once
+            first = int(offsets[0])
+            num_rows = (len(tokens) - first) // size
+            table = tokens[first : first + num_rows * size].reshape(num_rows, size)
+            table.take(numbers, axis=0, out=out, mode="clip")  # in range; "raise" would copy twice
+        else:
+            # Every window of the chunk, as rows that overlap; indexing copies only those named.
+            shape, strides = (len(tokens) - size + 1, size), tokens.strides * 2
+            out[:] = np.ndarray(shape, tokens.dtype, tokens, 0, strides)[starts]
+
+    def document_starts(
+        self, ids: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Returns where documents begin within each block.
+
+        Each block's first start is 0, whether or not a document begins there: one that runs on
+        from the block before begins again. Empty documents are left out.
+
+        Args:
+            ids: `(num_ids,)`, int64, each in [0, len); not checked.
+
+        Returns:
+            flat: `(num_starts,)`, int32, ascending within a block, in tokens.
+            offsets: `(num_ids + 1,)`, int64: block ids[k] has flat[offsets[k]:offsets[k + 1]].
+
+        Raises:
+            ArgumentError: documents are unknown.
+        """
+        self.dataset.check_documents()
+        starts = self.starts(ids)
+        order = np.argsort(starts)
+        rows, values = [np.arange(len(ids))], [np.zeros(len(ids), np.int64)]
+        for index, low, high, local, whole in self._groups(starts[order]):
+            row, value = _inside(
+                self.dataset.chunk_document_starts(index), local[:whole], self.block_size
+            )
+            rows.append(order[low + row])
+            values.append(value)
+            for number in order[low + whole : high]:  # over the chunk's end
+                start = int(starts[number])
+                found = self.dataset.document_starts(start + 1, start + self.block_size) - start
+                rows.append(np.full(len(found), number))
+                values.append(found)
+        return _ragged(np.concatenate(rows), np.concatenate(values), len(ids))
+
+
+def check_dtype(blocks: BlockReader, dtype: npt.DTypeLike | None) -> np.dtype[Any]:
+    """Returns the dtype to serve in, if it holds every id; the stored one for None.
+
+    Raises:
+        ArgumentError: ids may not fit, or it is no dtype.
+    """
+    if dtype is None:
+        return blocks.dtype
+    try:
+        wanted = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError(
+            f"dtype must be a NumPy dtype; got {dtype!r}.", name="dtype", value=dtype
+        ) from None
+    if np.can_cast(blocks.dtype, wanted) or _fits(blocks, wanted):
+        return wanted
+    raise ArgumentError(
+        f"dtype must hold every id of the data; got {wanted} for stored {blocks.dtype} and the "
+        "largest id is unknown or too large. Use int64, or build with a manifest.",
+        name="dtype",
+        value=dtype,
+    )
+
+
+def _fits(blocks: BlockReader, dtype: np.dtype[Any]) -> bool:
+    """Says whether the manifests know that all ids fit an integer dtype."""
+    known = blocks.dataset.id_range if isinstance(blocks, Blocks) else None
+    if known is None or not np.issubdtype(dtype, np.integer):
+        return False
+    limits = np.iinfo(dtype)
+    return bool(np.issubdtype(blocks.dtype, np.integer)) and (
+        limits.min <= known[0] and known[1] <= limits.max
+    )
+
+
+def take_rows(source: npt.NDArray[Any], rows: npt.NDArray[np.intp], out: npt.NDArray[Any]) -> None:
+    """Copies rows of `source` into `out`, `(len(rows), block_size)`, cast while copying."""
+    if source.dtype == out.dtype and out.flags.c_contiguous:
+        source.take(rows, axis=0, out=out, mode="clip")
+    else:
+        np.copyto(out, source.take(rows, axis=0, mode="clip"), casting="unsafe")
+
+
+def _count_blocks(
+    sizes: npt.NDArray[np.int64], block_size: int, stride: int
+) -> npt.NDArray[np.int64]:
+    """Returns how many blocks fit rows of `sizes` tokens."""
+    return np.maximum(0, (sizes - block_size) // stride + 1)
+
+
+def _inside(
+    documents: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], block_size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Finds the documents that begin after the first token of each block of one chunk.
+
+    Returns:
+        rows: `(num_found,)`, the block, as an index into `starts`.
+        values: `(num_found,)`, where the document begins in it.
+    """
+    low = np.searchsorted(documents, starts, side="right")
+    counts = np.searchsorted(documents, starts + block_size) - low
+    rows = np.repeat(np.arange(len(starts)), counts)
+    nth = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, documents[low[rows] + nth] - starts[rows]
+
+
+def _ragged(
+    rows: npt.NDArray[np.int64], values: npt.NDArray[np.int64], num_rows: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Sorts (row, value) pairs, values ascending within a row already, and drops equal ones."""
+    order = np.argsort(rows, kind="stable")
+    rows, values = rows[order], values[order]
+    kept = np.ones(len(rows), bool)
+    kept[1:] = (rows[1:] != rows[:-1]) | (values[1:] != values[:-1])
+    counts = np.bincount(rows[kept], minlength=num_rows)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+    return values[kept].astype(np.int32), offsets

@@ -1,0 +1,134 @@
+"""The order of one source: (seed, position) -> block, as a pure function.
+
+Position p of a source of n blocks is epoch p // n, index p % n. Each epoch is another
+bijection, so that every block is served exactly once an epoch. Which source a position of a
+mixture belongs to is for `packcore.mixture`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from packcore.cache import Cache
+from packcore.permutation import derive_key, permute
+
+__all__ = ["SHUFFLES", "Order", "Shuffle"]
+
+Shuffle = Literal["global", "window"] | None
+SHUFFLES = ("global", "window", None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """The windows of one epoch: runs of chunks in their shuffled order."""
+
+    chunks: npt.NDArray[np.int64]
+    """`(num_chunks,)`: the chunks in the order of this epoch."""
+    bounds: npt.NDArray[np.int64]
+    """`(num_chunks + 1,)`: blocks before each of them, in this epoch's order."""
+
+
+class Order:
+    """The endless order of one source.
+
+    Args:
+        name: the source's name; it is part of every key.
+        chunk_bounds: `(num_chunks + 1,)`, int64: blocks [bounds[c], bounds[c + 1]) begin in
+            chunk c; the last is the number of blocks.
+        seed: the run's seed.
+        shuffle: "global" (over all blocks), "window" (chunks are shuffled, then blocks within
+            windows of `window` chunks, so that reads stay near each other) or None.
+        window: chunks in a window.
+
+    Examples:
+        >>> order = Order("web", np.array([0, 3, 5]), seed=1, shuffle="global", window=1)
+        >>> epochs, ids = order.locate(np.arange(10))
+        >>> epochs.tolist(), sorted(ids[:5].tolist())
+        ([0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [0, 1, 2, 3, 4])
+    """
+
+    def __init__(
+        self,
+        name: str,
+        chunk_bounds: npt.NDArray[np.int64],
+        *,
+        seed: int,
+        shuffle: Shuffle,
+        window: int,
+    ) -> None:
+        self.num_blocks = int(chunk_bounds[-1])
+        self._name = name
+        self._bounds = chunk_bounds
+        self._seed = seed
+        self._shuffle = shuffle
+        self._window = window
+        # Pure, but worth keeping: an epoch's chunk order is O(num_chunks).
+        self._windows = Cache(self._make_windows, 2)
+
+    def locate(
+        self, positions: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Returns the epoch and the block of each position.
+
+        Args:
+            positions: `(num_positions,)`, int64, each at least 0; the source must not be empty.
+
+        Returns:
+            epochs: `(num_positions,)`, int64.
+            ids: `(num_positions,)`, int64, each in [0, num_blocks).
+        """
+        epochs, indices = np.divmod(positions, np.int64(self.num_blocks))
+        if self._shuffle is None:
+            return epochs, indices
+        ids = np.empty_like(indices)
+        for epoch in np.unique(epochs).tolist():
+            chosen = epochs == epoch
+            ids[chosen] = self._shuffled(epoch, indices[chosen])
+        return epochs, ids
+
+    def window_at(self, position: int) -> tuple[int, int]:
+        """Returns the epoch and the window, counted in the epoch, that a position falls into."""
+        epoch, index = divmod(position, self.num_blocks)
+        bounds = self._windows[epoch].bounds
+        return epoch, (int(np.searchsorted(bounds, index, side="right")) - 1) // self._window
+
+    def window_chunks(self, epoch: int, window: int) -> list[int]:
+        """Returns the chunks of a window, the one after the last being the next epoch's first."""
+        chunks = self._windows[epoch].chunks
+        found = chunks[window * self._window : (window + 1) * self._window]
+        return found.tolist() if len(found) else self.window_chunks(epoch + 1, 0)
+
+    def _shuffled(self, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        if self._shuffle == "global":
+            return permute(indices, self.num_blocks, derive_key(self._seed, self._name, epoch))
+        bounds = self._windows[epoch].bounds
+        windows = (np.searchsorted(bounds, indices, side="right") - 1) // self._window
+        ids = np.empty_like(indices)
+        for window in np.unique(windows).tolist():
+            chosen = windows == window
+            ids[chosen] = self._window_ids(epoch, window, indices[chosen])
+        return ids
+
+    def _window_ids(
+        self, epoch: int, window: int, indices: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Shuffles indices of one window among the blocks of its chunks."""
+        plan = self._windows[epoch]
+        first = window * self._window
+        last = min(first + self._window, len(plan.chunks))
+        low, high = int(plan.bounds[first]), int(plan.bounds[last])
+        key = derive_key(self._seed, self._name, epoch, window)
+        places = permute(indices - low, high - low, key) + low
+        slots = np.searchsorted(plan.bounds, places, side="right") - 1
+        return self._bounds[plan.chunks[slots]] + places - plan.bounds[slots]
+
+    def _make_windows(self, epoch: int) -> _Windows:
+        num_chunks = len(self._bounds) - 1
+        key = derive_key(self._seed, self._name, epoch, "chunks")
+        chunks = permute(np.arange(num_chunks), num_chunks, key)
+        sizes = np.diff(self._bounds)[chunks]
+        return _Windows(chunks, np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes))))
