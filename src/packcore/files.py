@@ -12,13 +12,10 @@ import errno
 import os
 import re
 import secrets
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packcore.errors import WriteError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 __all__ = ["check_writable", "remove_files", "remove_leftovers", "write_whole"]
 

@@ -1,0 +1,171 @@
+"""Writes the chunk files of one build, in threads, while the next chunk is filled.
+
+Filling chunks is for `packcore.builder`; how one file is written whole, for `packcore.files`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packcore.errors import OverwriteError
+from packcore.files import check_writable, remove_files, remove_leftovers, write_whole
+from packcore.format import VERSION, ChunkHeader
+from packcore.manifest import (
+    ChunkEntry,
+    Manifest,
+    chunk_path,
+    documents_path,
+    encode_documents,
+    is_file_of,
+    list_files,
+)
+
+__all__ = ["ChunkWriter", "prepare_folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A chunk that is being written and hashed."""
+
+    tokens: npt.NDArray[Any]
+    written: Future[None]
+    described: Future[ChunkEntry]
+
+
+class ChunkWriter:
+    """Writes and hashes one chunk at a time, in two threads, while the caller fills the next."""
+
+    def __init__(self, outdir: str, manifest: Manifest) -> None:
+        self._outdir = outdir
+        self._prefix = manifest.prefix
+        self._header = ChunkHeader(VERSION, manifest.dtype, manifest.chunk_size)
+        self._entries: list[ChunkEntry] = []
+        self._flight: _Flight | None = None
+        self._spare = self.new_chunk()
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="packcore-builder")
+
+    def new_chunk(self) -> npt.NDArray[Any]:
+        """Returns an array for one chunk: `(chunk_size,)`, in the stored dtype, not yet filled."""
+        return np.empty(self._header.chunk_size, self._header.dtype)
+
+    def write(
+        self, tokens: npt.NDArray[Any], num_tokens: int, starts: npt.NDArray[np.int64] | None
+    ) -> npt.NDArray[Any]:
+        """Begins to write a chunk, once the one before is done.
+
+        Args:
+            tokens: `(chunk_size,)`, fill included; must not change any more.
+            num_tokens: how many of them are valid.
+            starts: `(num_documents,)`: where documents begin; None if nobody records them.
+
+        Returns:
+            Another array like `tokens`, to fill next.
+
+        Raises:
+            WriteError: the disk refused the chunk before.
+        """
+        self.finish()
+        path = chunk_path(self._outdir, self._prefix, len(self._entries))
+        header = self._header.to_bytes()
+        sidecar = None if starts is None else encode_documents(starts, self._header.chunk_size)
+        num_documents = None if starts is None else len(starts)
+        self._flight = _Flight(
+            tokens,
+            self._pool.submit(_write_files, path, header, tokens, sidecar),
+            self._pool.submit(_describe, path, header, tokens, num_tokens, num_documents, sidecar),
+        )
+        return self._spare
+
+    def finish(self) -> list[ChunkEntry]:
+        """Waits for the chunk that is being written, and returns the entries of all.
+
+        An error of that chunk is raised, now and each time that it is asked again.
+        """
+        if self._flight is not None:
+            self._flight.written.result()
+            self._entries.append(self._flight.described.result())
+            self._spare = self._flight.tokens
+            self._flight = None
+        return self._entries
+
+    def add_missing_sidecars(self) -> list[ChunkEntry]:
+        """Gives the chunks that were full before the first document a sidecar with none."""
+        for index, entry in enumerate(self._entries):
+            if entry.num_documents is None:
+                sidecar = encode_documents(np.empty(0, np.int64), self._header.chunk_size)
+                write_whole(documents_path(os.path.join(self._outdir, entry.file)), sidecar)
+                digest = hashlib.sha256(sidecar).hexdigest()
+                self._entries[index] = replace(entry, num_documents=0, documents_sha256=digest)
+        return self._entries
+
+    def stop(self) -> None:
+        """Ends the threads; a chunk that is being written is finished first."""
+        self._pool.shutdown(wait=True)
+
+
+def _write_files(path: str, header: bytes, tokens: npt.NDArray[Any], sidecar: bytes | None) -> None:
+    if os.path.lexists(path):
+        raise OverwriteError(
+            f"{path} has come into being since this builder started: another one builds the same "
+            "prefix in the same folder. Give each its own prefix.",
+            path=path,
+        )
+    if sidecar is not None:
+        write_whole(documents_path(path), sidecar)
+    write_whole(path, header, tokens.data)
+
+
+def _describe(
+    path: str,
+    header: bytes,
+    tokens: npt.NDArray[Any],
+    num_tokens: int,
+    num_documents: int | None,
+    sidecar: bytes | None,
+) -> ChunkEntry:
+    digest = hashlib.sha256(header)
+    digest.update(tokens.data)
+    low = high = None
+    if num_tokens:
+        low, high = tokens[:num_tokens].min(), tokens[:num_tokens].max()
+    return ChunkEntry(
+        os.path.basename(path),
+        num_tokens,
+        num_documents,
+        digest.hexdigest(),
+        low.item() if low is not None and np.isfinite(low) else None,
+        high.item() if high is not None and np.isfinite(high) else None,
+        None if sidecar is None else hashlib.sha256(sidecar).hexdigest(),
+    )
+
+
+def prepare_folder(outdir: str, prefix: str, *, overwrite: bool) -> None:
+    """Makes the folder, and sees to it that there is no file of `prefix` in it.
+
+    Temporary files that a killed build of the same prefix left are removed.
+
+    Raises:
+        OverwriteError: there are files of this prefix, and `overwrite` is False.
+        WriteError: the folder cannot be made or written to.
+    """
+    check_writable(chunk_path(outdir, prefix, 0))
+    existing = list_files(outdir, prefix)
+    if existing and not overwrite:
+        raise OverwriteError(
+            f"{existing[0]} is there already, and {len(existing) - 1} more files of prefix "
+            f"{prefix!r} in {outdir}: a finished build, or the whole chunks of one that was "
+            "stopped, which cannot be continued. Pass overwrite=True to remove them and build "
+            "anew, or choose another prefix.",
+            path=existing[0],
+        )
+    remove_leftovers(outdir, partial(is_file_of, prefix))
+    remove_files(existing[:1])  # the manifest: without it the rest is no set
+    remove_files(existing[1:])
