@@ -25,7 +25,7 @@ from packcore.writer import ChunkWriter, prepare_folder
 
 __all__ = ["PackedDatasetBuilder"]
 
-Separator = Literal["before", "after"]
+_Sep = Literal["before", "after"]
 
 _INT32_FROM = {"reference": 65500, "exact": 2**16 + 1}
 """The smallest vocab_size for which dtype="auto" is int32. The first is lit-gpt's."""
@@ -153,7 +153,7 @@ class PackedDatasetBuilder:
             self._fail(error)
             raise
 
-    def add_document(self, ids: Ids, *, sep: Separator | None = None) -> None:
+    def add_document(self, ids: Ids, *, sep: _Sep | None = None) -> None:
         """Adds one document and records where it begins.
 
         An empty one is recorded in the chunk of the token before it.
@@ -187,9 +187,7 @@ class PackedDatasetBuilder:
             self._fail(error)
             raise
 
-    def add_documents(
-        self, flat: Ids, lengths: npt.ArrayLike, *, sep: Separator | None = None
-    ) -> None:
+    def add_documents(self, flat: Ids, lengths: npt.ArrayLike, *, sep: _Sep | None = None) -> None:
         """Adds many documents at once: the same as `add_document` for each, but faster.
 
         Args:
@@ -320,7 +318,7 @@ class PackedDatasetBuilder:
         self._fill = stop
 
     def _put_documents(
-        self, tokens: npt.NDArray[Any], stops: npt.NDArray[np.int64], sep: Separator | None
+        self, tokens: npt.NDArray[Any], stops: npt.NDArray[np.int64], sep: _Sep | None
     ) -> None:
         """Puts documents, given where each one stops in the row of them, separators included."""
         starts = np.concatenate(([0], stops[:-1])) if len(stops) else stops

@@ -50,8 +50,8 @@ __all__ = [
     "write_manifest",
 ]
 
-MANIFEST_FORMAT = "packcore-manifest"
-MANIFEST_VERSION = 1
+_FORMAT = "packcore-manifest"
+_VERSION = 1
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TOTALS = ("num_chunks", "num_tokens", "num_documents", "fingerprint")
@@ -164,7 +164,7 @@ class Manifest:
         It covers the dtype and each chunk's bytes, valid tokens and documents, but no name of a
         file: a corpus that was moved or renamed keeps it.
         """
-        digest = hashlib.sha256(f"{MANIFEST_FORMAT} {self.dtype.name}\n".encode())
+        digest = hashlib.sha256(f"{_FORMAT} {self.dtype.name}\n".encode())
         for entry in self.chunks:
             documents = (entry.num_documents, entry.documents_sha256)
             digest.update(f"{entry.sha256} {entry.num_tokens} {documents}\n".encode())
@@ -253,7 +253,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """
     path = os.fspath(path)
     record = _read_json(path)
-    for field, expected in (("format", MANIFEST_FORMAT), ("version", MANIFEST_VERSION)):
+    for field, expected in (("format", _FORMAT), ("version", _VERSION)):
         _check_field(path, field, record.get(field), expected)
     chunks = record.get("chunks")
     if not isinstance(chunks, list):
@@ -277,7 +277,7 @@ def write_manifest(folder: str | os.PathLike[str], manifest: Manifest) -> str:
     Raises:
         WriteError: the operating system refused.
     """
-    record: dict[str, Any] = {"format": MANIFEST_FORMAT, "version": MANIFEST_VERSION}
+    record: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
     for field in dataclasses.fields(Manifest):
         if field.name != "chunks":
             record[field.name] = getattr(manifest, field.name)
