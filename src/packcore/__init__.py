@@ -1,9 +1,27 @@
 """Packed-token data for language-model training, on NumPy alone."""
 
 from packcore.blocks import Blocks
+from packcore.builder import PackedDatasetBuilder
 from packcore.dataset import Dataset, open  # noqa: A004 - packcore.open is the door
 from packcore.mixture import Mixture
+from packcore.reference import (
+    CombinedDataset,
+    CombinedDatasetIterator,
+    PackedDataset,
+    PackedDatasetIterator,
+)
 
-__all__ = ["Blocks", "Dataset", "Mixture", "__version__", "open"]
+__all__ = [
+    "Blocks",
+    "CombinedDataset",
+    "CombinedDatasetIterator",
+    "Dataset",
+    "Mixture",
+    "PackedDataset",
+    "PackedDatasetBuilder",
+    "PackedDatasetIterator",
+    "__version__",
+    "open",
+]
 
 __version__ = "0.1.0"

@@ -105,7 +105,9 @@ def _damaged(field: str, rule: str, got: object) -> StateError:
 
 
 def pack_pcg64(generator: np.random.Generator) -> dict[str, Any]:
-    """Returns the state of a `np.random.default_rng`; 128-bit numbers as 32 hex digits.
+    """Returns the state of a `np.random.default_rng`, its numbers in hex digits.
+
+    It is always as long, and no reader of JSON has to hold a number above 64 bits.
 
     Examples:
         >>> sorted(pack_pcg64(np.random.default_rng(1)))
@@ -117,7 +119,7 @@ def pack_pcg64(generator: np.random.Generator) -> dict[str, Any]:
         "state": f"{state['state']['state']:032x}",
         "inc": f"{state['state']['inc']:032x}",
         "has_uint32": state["has_uint32"],
-        "uinteger": state["uinteger"],
+        "uinteger": f"{state['uinteger']:08x}",
     }
 
 
@@ -137,7 +139,7 @@ def unpack_pcg64(state: Mapping[str, Any], field: str) -> np.random.Generator:
     bits = np.random.PCG64(0)
     try:
         words = {name: int(packed[name], 16) for name in ("state", "inc")}
-        restored: Any = {**packed, "state": words}
+        restored: Any = {**packed, "state": words, "uinteger": int(packed["uinteger"], 16)}
         bits.state = restored
     except (KeyError, TypeError, ValueError, OverflowError):
         raise _damaged(field, "the state of a PCG64 generator", packed) from None
