@@ -6,7 +6,6 @@ Every check returns the value in the form that the code behind it works with.
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex
 
 from packcore.errors import ArgumentError, ArgumentTypeError
 
@@ -36,10 +35,13 @@ def check_int(name: str, value: object, *, low: int, high: int = _INT64_MAX, uni
         Traceback (most recent call last):
         packcore.errors.ArgumentError: block_size must be at least 1; got 0 (tokens).
     """
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    try:
+        number = operator.index(value)  # type: ignore[arg-type] # what has no __index__ raises
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         message = f"{name} must be an integer; got {value!r} ({type(value).__name__})."
         raise ArgumentTypeError(message, name=name, value=value)
-    number = operator.index(value)
     if not low <= number <= high:
         rule = f"at least {low}" if high == _INT64_MAX else f"in [{low}, {high}]"
         suffix = f" ({unit})" if unit else ""

@@ -19,6 +19,8 @@ keyword attributes, None where they do not apply.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
@@ -136,6 +138,10 @@ class WriteError(PackcoreError, OSError):
         super().__init__(message)
         self.path = path
         self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # OSError keeps errno outside of __dict__, where pickle does not look for it.
+        return type(self), self.args, {**self.__dict__, "errno": self.errno}
 
 
 class ClosedError(PackcoreError, ValueError):
