@@ -274,6 +274,8 @@ def rest_of(blocks):
     return [block.tolist() for block in blocks]
 
 
+# From Python 3.12 on, fork warns of threads; NumPy's OpenBLAS has some.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
 def test_another_process_serves_the_same_blocks(tmp_path, method):
     dataset = PackedDataset(write_chunks(tmp_path, 4), 2, 2)

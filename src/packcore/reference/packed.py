@@ -37,7 +37,8 @@ class PackedDataset:
         filenames: chunk files, in the order in which they are dealt out; a file may stand there
             more than once. Names that end in `.docs.npy` or `.manifest.json` are left out before
             anything is counted: these are packcore's sidecars, and `glob(prefix + "*")` finds
-            them.
+            them. A script that shuffles such a list gets another order than one that shuffles
+            `glob(prefix + "*.bin")`.
         n_chunks: files in a window.
         block_size: tokens in a block, at most the chunks' `chunk_size`.
         seed: of the shuffle; None takes another one every time.
