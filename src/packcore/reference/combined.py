@@ -228,7 +228,7 @@ def _check_weights(weights: Iterable[float] | None, num_datasets: int) -> tuple[
         return (1 / num_datasets,) * num_datasets
     try:
         listed = tuple(map(float, weights))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ArgumentTypeError(
             f"weights must be numbers, one for each dataset; got {weights!r}.",
             name="weights",
@@ -238,7 +238,7 @@ def _check_weights(weights: Iterable[float] | None, num_datasets: int) -> tuple[
         rule = f"as many as the datasets, {num_datasets}; got {len(listed)}: {weights!r}"
     elif not all(math.isfinite(weight) and weight >= 0 for weight in listed):
         rule = f"finite and at least 0; got {weights!r}"
-    elif not 0 < math.fsum(listed) < math.inf:
+    elif not 0 < sum(listed) < math.inf:
         rule = f"above 0 and finite together; got {weights!r}"
     else:
         return listed
