@@ -236,8 +236,8 @@ def cu_seqlens(
     `flash_attn/flash_attn_interface.py`) and `cu_seq_q`, `cu_seq_k`, `max_q` and `max_k` of
     `torch.nn.attention.varlen.varlen_attn`. A document never spans two rows.
 
-    A row of fill is one document of block_size tokens: the kernels compute nothing for tokens
-    past the last length, and leave there what was in memory before.
+    A row of fill is one document of block_size tokens. Left out, its tokens would be in no
+    document, and a kernel may leave their output unset.
 
     For the inputs of blocks of L + 1 tokens, `tokens[:, :-1]`, give padded starts as
     `np.minimum(document_starts, L)` and block_size as L.

@@ -12,9 +12,8 @@ A batch is a mapping as the loader makes it:
   no start is fill as well.
 
 Two kinds of trainer read it. Megatron, torchtitan and MaxText are given the targets: they take
-blocks of L + 1 tokens and read L. Read with a stride of L, every token but a corpus's first is
-a target. OLMo-core and Hugging Face models shift inside: they take blocks of L tokens; read with
-a stride of L - 1, nothing is lost either.
+blocks of L + 1 tokens and read L. OLMo-core and Hugging Face models shift inside: they take
+blocks of L tokens. No target is lost where the blocks' stride is one less than their size.
 
 Whether a document's first token is trained as the target of the document before it,
 `cross_documents`, is by default what that trainer does with its own data.
