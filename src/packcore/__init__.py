@@ -1,5 +1,6 @@
 """Packed-token data for language-model training, on NumPy alone."""
 
+from packcore import documents, trainers
 from packcore.blocks import Blocks
 from packcore.builder import PackedDatasetBuilder
 from packcore.dataset import Dataset, open  # noqa: A004 - packcore.open is the door
@@ -21,7 +22,9 @@ __all__ = [
     "PackedDatasetBuilder",
     "PackedDatasetIterator",
     "__version__",
+    "documents",
     "open",
+    "trainers",
 ]
 
 __version__ = "0.1.0"
