@@ -3,9 +3,9 @@
 What the indices mean, and which key belongs to which epoch, is for `packcore.order`.
 
 The bijection is a generalized Feistel network on the grid Z_rows x Z_columns with
-rows * columns just above n; a result at or past n is sent through again (cycle walking). The
-grid is nearly square, so fewer than 2 * sqrt(n) of its cells lie past n and a second pass is
-rare. Source: J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002.
+rows * columns just above n; a result at or past n is sent through again (cycle walking). Of
+the grids that are nearly square the one with the fewest cells past n is taken, so that a second
+pass is rare. Source: J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002.
 The round function is a multiply-xorshift-multiply hash with the constants of SplitMix64.
 Source: G. Steele, D. Lea and C. Flood, "Fast Splittable Pseudorandom Number Generators",
 OOPSLA 2014.
@@ -13,8 +13,10 @@ OOPSLA 2014.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -58,8 +60,14 @@ def derive_key(*parts: int | str) -> npt.NDArray[np.uint64]:
         >>> derive_key(1, "web", 0).shape, bool((derive_key(1, 1) == derive_key(11)).any())
         ((24,), False)
     """
-    digest = hashlib.shake_128(repr(("packcore", *parts)).encode()).digest(8 * NUM_KEYS)
+    # Plain types and ASCII: what repr makes of others depends on the NumPy and Python version.
+    text = ascii(("packcore", *map(_plain, parts)))
+    digest = hashlib.shake_128(text.encode()).digest(8 * NUM_KEYS)
     return np.frombuffer(digest, "<u8").astype(np.uint64)
+
+
+def _plain(part: int | str) -> int | str:
+    return str.__str__(part) if isinstance(part, str) else int(operator.index(part))
 
 
 def permute(
@@ -85,8 +93,7 @@ def permute(
         [0, 1, 2, 3, 4]
     """
     size = check_int("size", size, low=1, high=MAX_SIZE)
-    num_columns = math.isqrt(size - 1) + 1
-    num_rows = -(-size // num_columns)
+    num_rows, num_columns = _grid(size)
     key = key if size <= SMALL_SIZE else key[:NUM_ROUNDS]
     shuffled = _pass(indices.astype(np.uint64), num_rows, num_columns, key)
     (outside,) = np.nonzero(shuffled >= np.uint64(size))
@@ -94,6 +101,18 @@ def permute(
         shuffled[outside] = _pass(shuffled[outside], num_rows, num_columns, key)
         outside = outside[shuffled[outside] >= np.uint64(size)]
     return shuffled.view(np.int64)
+
+
+@functools.lru_cache(maxsize=256)
+def _grid(size: int) -> tuple[int, int]:
+    """Returns the rows and columns of the nearly square grid with the fewest cells past `size`.
+
+    Of a large size only some grids are tried: a few cells too many do not matter there.
+    """
+    side = math.isqrt(size - 1) + 1
+    tried = range(side, min(side + 512, side * 4 // 3) + 1)
+    columns = min(tried, key=lambda count: -size % count)
+    return -(-size // columns), columns
 
 
 def _pass(
