@@ -4,6 +4,7 @@ from packcore import documents, trainers
 from packcore.blocks import Blocks
 from packcore.builder import PackedDatasetBuilder
 from packcore.dataset import Dataset, open  # noqa: A004 - packcore.open is the door
+from packcore.loader import Loader
 from packcore.mixture import Mixture
 from packcore.reference import (
     CombinedDataset,
@@ -17,6 +18,7 @@ __all__ = [
     "CombinedDataset",
     "CombinedDatasetIterator",
     "Dataset",
+    "Loader",
     "Mixture",
     "PackedDataset",
     "PackedDatasetBuilder",

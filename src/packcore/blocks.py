@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol, SupportsIndex, overload
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from packcore.checks import check_int
 from packcore.errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["BlockReader", "Blocks", "TokenRow", "check_dtype", "take_rows"]
+__all__ = ["BlockOrigin", "BlockReader", "Blocks", "TokenRow", "check_dtype", "take_rows"]
 
 _SLAB_BYTES = 4 * 2**20
 """Scratch of one `gather` call; it should fit the cache of a core together with its source."""
@@ -67,8 +68,25 @@ class TokenRow(Protocol):
         """Fills `out` with the tokens from `start` on, over any number of chunks."""
         ...
 
+    def origin(self, token: int) -> tuple[str, int]:
+        """Returns the file that holds a token of the row, and the token's place in it."""
+        ...
+
+    def warm(self, chunks: Iterable[int]) -> None:
+        """Asks the operating system to read chunks into its cache, in order."""
+        ...
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether document boundaries are known."""
+        ...
+
     def check_documents(self) -> None:
         """Raises an ArgumentError if document boundaries are unknown."""
+        ...
+
+    def documents_in(self, start: int, stop: int) -> range:
+        """Returns the numbers of the documents that have tokens in [start, stop)."""
         ...
 
     def chunk_document_starts(self, index: int) -> npt.NDArray[np.int64]:
@@ -78,6 +96,18 @@ class TokenRow(Protocol):
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Returns where the documents that begin in tokens [start, stop) do."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrigin:
+    """Where a block comes from."""
+
+    file: str
+    """The chunk file that it begins in."""
+    offset: int
+    """Its first token, counted from the first of the file."""
+    documents: range | None
+    """The numbers of the documents that it has tokens of; None if documents are unknown."""
 
 
 class BlockReader(Protocol):
@@ -384,6 +414,21 @@ class Blocks:
             # Every window of the chunk, as rows that overlap; indexing copies only those named.
             shape, strides = (len(tokens) - size + 1, size), tokens.strides * 2
             out[:] = np.ndarray(shape, tokens.dtype, tokens, 0, strides)[starts]
+
+    def origin(self, index: int) -> BlockOrigin:
+        """Returns where a block comes from.
+
+        Args:
+            index: the block, in [0, len); not checked.
+        """
+        start = int(self.starts(np.array([index]))[0])
+        row = self.dataset
+        known = row.documents_in(start, start + self.block_size) if row.has_documents else None
+        return BlockOrigin(*row.origin(start), known)
+
+    def warm(self, chunks: Iterable[int]) -> None:
+        """Asks the operating system to read chunks into its cache, in order."""
+        self.dataset.warm(chunks)
 
     def document_starts(
         self, ids: npt.NDArray[np.int64]

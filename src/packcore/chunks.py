@@ -80,6 +80,15 @@ class Chunk:
         """Fills `out`, `(n,)` in the stored dtype, with the tokens from `start` on, unmapped."""
         read_tokens(self.path, self.header, start, out)
 
+    def warm(self) -> None:
+        """Asks the operating system to read the file into its cache."""
+        if hasattr(os, "posix_fadvise"):
+            descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
+
     def document_starts(self) -> npt.NDArray[np.int64]:
         """Returns where documents begin, `(num_documents,)`, int64, in tokens, ascending."""
         if self._recorded is not None:

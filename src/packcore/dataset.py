@@ -217,12 +217,27 @@ class Dataset:
             found.append(inside + self.bounds[index])
         return np.concatenate(found)
 
-    def documents_before(self, token: int) -> int:
-        """Returns how many documents begin before token `token` of the row."""
+    def documents_in(self, start: int, stop: int) -> range:
+        """Returns the numbers of the documents that have tokens in [start, stop)."""
+        self.check_documents()
+        first, last = self._check_range(start, stop)
+        # The document that `start` lies in began at `start` or before.
+        return range(max(0, self._documents_before(first + 1) - 1), self._documents_before(last))
+
+    def _documents_before(self, token: int) -> int:
         index = self._chunk_of(token)
-        local = token - int(self.bounds[index])
-        inside = np.searchsorted(self._starts[index], local)
+        inside = np.searchsorted(self._starts[index], token - self.bounds[index])
         return int(self._document_bounds[index] + inside)
+
+    def origin(self, token: int) -> tuple[str, int]:
+        """Returns the file that holds a token of the row, and the token's place in the file."""
+        index = self._chunk_of(token)
+        return self.chunks[index].path, token - int(self.bounds[index])
+
+    def warm(self, chunks: Iterable[int]) -> None:
+        """Asks the operating system to read chunks into its cache, in order."""
+        for index in chunks:
+            self.chunks[index].warm()
 
     def check_documents(self) -> None:
         """Raises an ArgumentError if document boundaries are unknown."""

@@ -158,11 +158,15 @@ class Mixture:
         )
         return wider.reweight(position, {name: number})
 
+    @property
+    def max_epochs(self) -> dict[str, int | None]:
+        """The passes over each source at most, by name; None for no limit."""
+        default = None if self.on_exhausted == "repeat" else 1
+        return {name: self._max_epochs.get(name, default) for name in self.blocks}
+
     def limit(self, name: str) -> int | None:
         """Returns how many blocks of a source may be drawn in all; None for no limit."""
-        num_blocks = len(self.blocks[name])
-        default = None if self.on_exhausted == "repeat" else 1
-        epochs = self._max_epochs.get(name, default)
+        epochs, num_blocks = self.max_epochs[name], len(self.blocks[name])
         return None if epochs is None and num_blocks else num_blocks * (epochs or 0)
 
     def _check_name(self, name: object) -> None:

@@ -90,11 +90,10 @@ class Order:
             ids[chosen] = self._shuffled(epoch, indices[chosen])
         return epochs, ids
 
-    def window_at(self, position: int) -> tuple[int, int]:
-        """Returns the epoch and the window, counted in the epoch, that a position falls into."""
-        epoch, index = divmod(position, self.num_blocks)
-        bounds = self._windows[epoch].bounds
-        return epoch, (int(np.searchsorted(bounds, index, side="right")) - 1) // self._window
+    def window_of(self, epoch: int, block: int) -> int:
+        """Returns the window of an epoch, counted in it, that a block is in."""
+        chunk = int(np.searchsorted(self._bounds, block, side="right")) - 1
+        return int(np.flatnonzero(self._windows[epoch].chunks == chunk)[0]) // self._window
 
     def window_chunks(self, epoch: int, window: int) -> list[int]:
         """Returns the chunks of a window, the one after the last being the next epoch's first."""

@@ -1,13 +1,126 @@
-"""(rank, worker) -> rows of a global batch; files of a reference shard.
+"""(rank, worker) -> rows of a global batch, steps of a run, files of a reference shard.
 
-Pure arithmetic on counts. Opening the files is for `packcore.reference`.
+Pure arithmetic on counts. Opening the files is for `packcore.reference`, reading the rows for
+`packcore.loader`.
 """
 
 from __future__ import annotations
 
-from packcore.checks import check_int
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-__all__ = ["shard_files"]
+import numpy as np
+import numpy.typing as npt
+
+from packcore.checks import check_int
+from packcore.errors import ArgumentError, ArgumentTypeError
+
+__all__ = ["ServedSteps", "rank_rows", "shard_files"]
+
+
+def rank_rows(global_batch_size: int, *, rank: int, world_size: int) -> range:
+    """Returns which rows of every global batch a rank takes.
+
+    All ranks together take each row once, in order. Where the batch does not divide, ranks
+    differ by one row.
+
+    Args:
+        global_batch_size: rows of a global batch.
+        rank: the data-parallel rank.
+        world_size: the number of ranks, at most global_batch_size.
+
+    Raises:
+        ArgumentTypeError: a number is not an integer.
+        ArgumentError: a count is too small, or the rank is not below world_size.
+
+    Examples:
+        >>> [list(rank_rows(5, rank=rank, world_size=2)) for rank in (0, 1)]
+        [[0, 1], [2, 3, 4]]
+    """
+    rows = check_int("global_batch_size", global_batch_size, low=1, unit="rows")
+    world_size = check_int("world_size", world_size, low=1)
+    rank = check_int("rank", rank, low=0, high=world_size - 1)
+    if rows < world_size:
+        raise ArgumentError(
+            f"global_batch_size must be at least world_size, {world_size}; got {rows} (rows). "
+            "Every rank needs a row.",
+            name="global_batch_size",
+            value=rows,
+        )
+    return range(rank * rows // world_size, (rank + 1) * rows // world_size)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSteps:
+    """The steps of a run without those that are skipped: served step i -> step, and back.
+
+    Examples:
+        >>> served = ServedSteps.without([(2, 4)])
+        >>> served.steps(np.arange(4)).tolist(), served.num_before(5)
+        ([0, 1, 4, 5], 3)
+    """
+
+    starts: npt.NDArray[np.int64]
+    """`(num_ranges,)`: the first step of each skipped range, ascending."""
+    skipped: npt.NDArray[np.int64]
+    """`(num_ranges + 1,)`: skipped steps before each range, and all of them."""
+
+    @classmethod
+    def without(cls, skip: Iterable[tuple[int, int]]) -> ServedSteps:
+        """Returns the steps outside the ranges [start, stop) of `skip`.
+
+        Raises:
+            ArgumentTypeError: `skip` is not a list of pairs of integers.
+            ArgumentError: a range is negative or its stop comes before its start.
+        """
+        covered: list[list[int]] = []
+        for start, stop in sorted(_check_range(pair) for pair in _check_pairs(skip)):
+            if covered and start <= covered[-1][1]:
+                covered[-1][1] = max(stop, covered[-1][1])
+            elif start < stop:
+                covered.append([start, stop])
+        table = np.array(covered, np.int64).reshape(-1, 2)
+        skipped = np.concatenate((np.zeros(1, np.int64), np.cumsum(table[:, 1] - table[:, 0])))
+        return cls(table[:, 0], skipped)
+
+    def steps(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Returns the step of each served step, `(num_indices,)`, int64."""
+        # Before range r, starts[r] - skipped[r] steps are served.
+        ranges = np.searchsorted(self.starts - self.skipped[:-1], indices, side="right")
+        return indices + self.skipped[ranges]
+
+    def num_before(self, step: int) -> int:
+        """Returns how many steps before `step` are served."""
+        number = int(np.searchsorted(self.starts, step, side="left"))
+        if number == 0:
+            return step
+        sizes = np.diff(self.skipped)
+        inside = min(step - int(self.starts[number - 1]), int(sizes[number - 1]))
+        return step - int(self.skipped[number - 1]) - inside
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Returns the skipped ranges [start, stop), ascending, disjoint."""
+        sizes = np.diff(self.skipped)
+        return list(zip(self.starts.tolist(), (self.starts + sizes).tolist(), strict=True))
+
+
+def _check_pairs(skip: object) -> list[object]:
+    if not isinstance(skip, Iterable) or isinstance(skip, str | bytes):
+        raise ArgumentTypeError(
+            f"skip must be a list of (start, stop) steps; got {skip!r}.", name="skip", value=skip
+        )
+    return list(skip)
+
+
+def _check_range(pair: object) -> tuple[int, int]:
+    if isinstance(pair, range) and pair.step == 1:
+        pair = (pair.start, pair.stop)
+    if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - start and stop
+        raise ArgumentTypeError(
+            f"skip must hold (start, stop) pairs of steps; got {pair!r}.", name="skip", value=pair
+        )
+    start = check_int("skip start", pair[0], low=0, unit="steps")
+    return start, check_int("skip stop", pair[1], low=start, unit="steps")
 
 
 def shard_files(

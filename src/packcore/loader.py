@@ -1,0 +1,509 @@
+"""Steps -> batches: the rows of one rank, in the one order of a run, with a state.
+
+The only mutable object of the native path. What stands at a position is for `packcore.stream`,
+what a run will serve for `packcore.plan`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from packcore import documents
+from packcore.blocks import BlockReader, take_rows
+from packcore.cache import Cache
+from packcore.checks import check_choice, check_int
+from packcore.errors import ArgumentError, ArgumentTypeError, StateError
+from packcore.mixture import Mixture
+from packcore.order import SHUFFLES, Shuffle
+from packcore.plan import Plan, RowOrigin, make_plan
+from packcore.prefetch import made_ahead
+from packcore.resume import load_position, save_position
+from packcore.sharding import ServedSteps, rank_rows
+from packcore.stream import Located, Stream
+
+__all__ = ["FIELDS", "Batch", "Loader"]
+
+Batch: TypeAlias = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
+
+_DOCUMENT_FIELDS: dict[str, Callable[..., npt.NDArray[Any]]] = {
+    "document_starts": documents.pad_starts,
+    "segment_ids": documents.segment_ids,
+    "positions": documents.positions,
+    "loss_mask": documents.loss_mask,
+}
+
+FIELDS = ("tokens", *_DOCUMENT_FIELDS, "mask")
+"""What a batch may hold; see `Loader`."""
+
+_FAR = 2**62
+"""Positions stay below this, so that int64 holds them."""
+
+_SLAB_BYTES = 4 * 2**20
+"""Steps are read in slabs of about this size: many blocks of a chunk at once, inside a cache."""
+
+
+_LOCATED_ROWS = 2**13
+"""Rows located at once: small arrays cost NumPy a call each, whatever they hold."""
+
+
+class _Slab(NamedTuple):
+    """Some steps of a rank, read but not yet made into batches."""
+
+    steps: list[int]
+    tokens: npt.NDArray[Any]
+    """`(num_rows, block_size)`, in any order."""
+    rows: npt.NDArray[np.intp]
+    """`(num_rows,)`: where each row of the steps is in `tokens`."""
+    starts: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    """The document starts of the rows, ragged; empty if no field needs them."""
+
+
+class Loader:
+    """Batches of one rank, in an order that is the same for any number of ranks and workers.
+
+    Step g of a run is positions [g * global_batch_size, (g + 1) * global_batch_size) of one
+    endless order; a rank takes its share of these rows. Nothing else is needed to find a batch,
+    so a run resumes at once, at any number of ranks, workers and prefetched batches.
+
+    Iterating goes on from `position`, so a loop that was left with `break` can be taken up
+    again; after the end of a finite run the next loop begins anew. A loader has one running
+    iterator; a new one closes the one before.
+
+    A batch is an array, `(rows, block_size)`, or, with `fields` or `remainder="pad"`, a dict:
+
+    - `tokens`: `(rows, block_size)`, `dtype`;
+    - `document_starts`: `(rows, max_documents)`, int32, padded with block_size;
+    - `segment_ids`: `(rows, block_size)`, int32, the document within the row, from 1; 0 is fill;
+    - `positions`: `(rows, block_size)`, int32, from 0 in each document;
+    - `loss_mask`: `(rows, block_size)`, bool, False where no token of the same document is before;
+    - `mask`: `(rows,)`, bool, False for rows of fill; always there with `remainder="pad"`.
+
+    An array that was handed out is never written again.
+
+    Args:
+        source: blocks, or a mixture of several.
+        global_batch_size: rows of a step over all ranks.
+        seed: any integer of at least 0; the order is a pure function of it.
+        shuffle: "global" over all blocks; "window", which reads `window` chunks at a time; None.
+        window: chunks in a window, for shuffle="window".
+        epochs: passes over the blocks; None for no end. A mixture has `max_epochs` instead.
+        remainder: what becomes of the last rows if they do not fill a step: "drop" them, "pad"
+            the step with rows of fill, or "error".
+        rank: this process, in [0, world_size).
+        world_size: data-parallel processes. Where it does not divide global_batch_size, ranks
+            differ by one row.
+        dtype: of the tokens; the stored one by default. It must hold every id.
+        fields: what a batch holds, from `FIELDS`; None for the plain array.
+        prefetch: slabs that a thread reads ahead, each of one or more whole steps, about 4 MiB;
+            0 for no thread.
+        skip: (start, stop) ranges of steps that are never served.
+
+    Raises:
+        ArgumentError: an argument breaks a rule; the message says which.
+        ArgumentTypeError: an argument is of a wrong type.
+    """
+
+    def __init__(
+        self,
+        source: BlockReader | Mixture,
+        global_batch_size: int,
+        *,
+        seed: int,
+        shuffle: Shuffle = "global",
+        window: int = 8,
+        epochs: int | None = None,
+        remainder: str = "drop",
+        rank: int = 0,
+        world_size: int = 1,
+        dtype: npt.DTypeLike | None = None,
+        fields: Iterable[str] | None = None,
+        prefetch: int = 2,
+        skip: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self.seed = check_int("seed", seed, low=0)
+        self.shuffle: Shuffle = _check_shuffle(shuffle)
+        self.window = check_int("window", window, low=1, unit="chunks")
+        self.remainder = check_choice("remainder", remainder, ("drop", "pad", "error"))
+        self.rows = rank_rows(global_batch_size, rank=rank, world_size=world_size)
+        """Which rows of each global batch are this rank's."""
+        self.global_batch_size = int(global_batch_size)
+        self.rank, self.world_size = int(rank), int(world_size)
+        self.prefetch = check_int("prefetch", prefetch, low=0)
+        self.fields = _check_fields(fields, self.remainder)
+        self.skip = ServedSteps.without(skip)
+        self._use(_as_mixture(source, epochs))
+        self.dtype = self.stream.check_dtype(dtype)
+        if self._needs_documents:
+            self.stream.check_documents()
+        self._step = 0
+        self._ended = False
+        # Weak, so that a loop that is left with `break` frees its iterator, and so its thread.
+        self._running: weakref.ref[Generator[Batch, None, None]] | None = None
+
+    def _use(self, mixture: Mixture) -> None:
+        self.stream = Stream(mixture, seed=self.seed, shuffle=self.shuffle, window=self.window)
+        self.num_steps = self._count_steps(self.stream.num_positions)
+        """Steps of the run, skipped ones included; None if there is no end."""
+        slab_rows = _SLAB_BYTES // (mixture.block_size * self.stream.dtype.itemsize)
+        self._slab_steps = max(1, slab_rows // len(self.rows))
+        self._located_steps = max(1, _LOCATED_ROWS // len(self.rows))
+        self.block_size = mixture.block_size
+        """Tokens in a row."""
+        self._located = Cache(self._locate_group, 4)
+
+    def _count_steps(self, num_positions: int | None) -> int | None:
+        if num_positions is None:
+            return None
+        steps, rest = divmod(num_positions, self.global_batch_size)
+        if rest and self.remainder == "error":
+            raise ArgumentError(
+                f"With remainder='error' the blocks must fill whole steps; got {num_positions} "
+                f"blocks for a global_batch_size of {self.global_batch_size}: {rest} are left "
+                'over. Use another size, or remainder="drop" or "pad".',
+                name="remainder",
+                value=rest,
+            )
+        return steps + (1 if rest and self.remainder == "pad" else 0)
+
+    @property
+    def mixture(self) -> Mixture:
+        """The sources; after `load_state_dict` with the weights that the state brought."""
+        return self.stream.mixture
+
+    @property
+    def step(self) -> int:
+        """The next step to be served."""
+        served = np.array([self.skip.num_before(self._step)])
+        return int(self.skip.steps(served)[0])
+
+    @property
+    def position(self) -> int:
+        """Blocks of the order that come before the next step, over all ranks."""
+        return self.step * self.global_batch_size
+
+    @property
+    def _needs_documents(self) -> bool:
+        return bool(self.fields and _DOCUMENT_FIELDS.keys() & self.fields)
+
+    def __len__(self) -> int:
+        """Steps that a whole run serves.
+
+        Raises:
+            TypeError: the run has no end.
+        """
+        if self.num_steps is None:
+            raise TypeError("This loader has no end, so it has no len(); give it epochs.")
+        return self.skip.num_before(self.num_steps)
+
+    def __iter__(self) -> Generator[Batch, None, None]:
+        self.close()
+        if self._ended:
+            self._step, self._ended = 0, False
+        running = self._run()
+        self._running = weakref.ref(running)
+        return running
+
+    def _run(self) -> Generator[Batch, None, None]:
+        for step, batch in self._numbered(self.skip.num_before(self._step), every=1):
+            self._step = step + 1
+            yield batch
+        self._ended = True
+
+    def batches(self, first: int = 0, *, every: int = 1) -> Iterator[Batch]:
+        """Yields the batches from served step `first` on, without touching `position`.
+
+        Worker w of N takes `batches(start + w, every=N)`.
+
+        Args:
+            first: counts served steps, from 0: without `skip`, steps.
+            every: from one batch to the next, in served steps.
+
+        Raises:
+            ArgumentError: `first` is negative or `every` is not positive.
+        """
+        first = check_int("first", first, low=0, unit="steps")
+        every = check_int("every", every, low=1, unit="steps")
+        return (batch for _, batch in self._numbered(first, every=every))
+
+    def _numbered(self, first: int, *, every: int) -> Iterator[tuple[int, Batch]]:
+        """Yields (step, batch), read in slabs."""
+        shape = (self._slab_steps * len(self.rows), self.block_size)
+        # Slabs reuse these; batches are copies. Memory is taken when a buffer is first written.
+        buffers = [np.empty(shape, self.stream.dtype) for _ in range(self.prefetch + 1)]
+
+        def read(task: tuple[list[int], Located], slot: int) -> _Slab:
+            self.stream.warm(task[1])
+            return self._read(*task, buffers[slot])
+
+        for slab in made_ahead(read, self._slabs(first, every), self.prefetch):
+            for number, step in enumerate(slab.steps):
+                yield step, self._batch(slab, number)
+
+    def _slabs(self, first: int, every: int) -> Iterator[tuple[list[int], Located]]:
+        """Yields the steps of each slab and what stands there.
+
+        The first slabs are small, so that batches come soon. Many steps are located at once: a
+        few thousand positions cost little more than one.
+        """
+        num_rows, size = len(self.rows), 1
+        for steps in self._step_runs(first, every):
+            located = self.stream.locate(self._positions(steps))
+            low = 0
+            while low < len(steps):
+                part = located.part(low * num_rows, (low + size) * num_rows)
+                yield steps[low : low + size].tolist(), part
+                low += size
+                size = min(2 * size, self._slab_steps)
+
+    def _step_runs(self, first: int, every: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Yields the steps from served step `first` on, many at a time."""
+        last = _FAR if self.num_steps is None else self.skip.num_before(self.num_steps)
+        while first < last:
+            stop = min(last, first + every * self._located_steps)
+            yield self.skip.steps(np.arange(first, stop, every))
+            first += every * self._located_steps
+
+    def _positions(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Returns the positions of this rank's rows of `steps`; rows of fill are left out."""
+        rows = np.arange(self.rows.start, self.rows.stop)
+        positions = (steps[:, None] * self.global_batch_size + rows).reshape(-1)
+        end = self.stream.num_positions
+        return positions if end is None else positions[positions < end]
+
+    def _read(self, steps: list[int], located: Located, buffer: npt.NDArray[Any]) -> _Slab:
+        rows = self.stream.gather(located, buffer[: len(located.ids)])
+        starts, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
+        if self._needs_documents:
+            starts, offsets = self.stream.document_starts(located)
+        num_fill = len(steps) * len(self.rows) - len(rows)  # only at the very end of a run
+        if num_fill:
+            rows = np.concatenate((rows, np.zeros(num_fill, np.intp)))
+            offsets = np.concatenate((offsets, np.repeat(offsets[-1:], num_fill)))
+        return _Slab(steps, buffer, rows, starts, offsets)
+
+    def _batch(self, slab: _Slab, number: int) -> Batch:
+        """Makes the batch of one step of a slab."""
+        num_rows = len(self.rows)
+        low = number * num_rows
+        tokens = np.empty((num_rows, self.block_size), self.dtype)
+        take_rows(slab.tokens, slab.rows[low : low + num_rows], tokens)
+        num_real = self._num_real(slab.steps[number])
+        tokens[num_real:] = 0
+        if self.fields is None:
+            return tokens
+        made: dict[str, npt.NDArray[Any]] = {"tokens": tokens}
+        if "mask" in self.fields:
+            made["mask"] = np.arange(num_rows) < num_real
+        if self._needs_documents:
+            offsets = slab.offsets[low : low + num_rows + 1]
+            starts = slab.starts[offsets[0] : offsets[-1]]
+            made |= self._document_fields(starts, offsets - offsets[0])
+        return {field: made[field] for field in self.fields}
+
+    def _num_real(self, step: int) -> int:
+        """Returns how many of this rank's rows of a step are not fill."""
+        end = self.stream.num_positions
+        if end is None:
+            return len(self.rows)
+        first = step * self.global_batch_size + self.rows.start
+        return min(max(end - first, 0), len(self.rows))
+
+    def _document_fields(
+        self, starts: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+    ) -> dict[str, npt.NDArray[Any]]:
+        wanted = [field for field in self.fields or () if field in _DOCUMENT_FIELDS]
+        return {
+            field: _DOCUMENT_FIELDS[field](starts, offsets, self.block_size) for field in wanted
+        }
+
+    def batch_at(self, step: int) -> Batch:
+        """Returns the batch of any step; a pure function, nothing moves.
+
+        Args:
+            step: counts all steps, skipped ones too.
+
+        Raises:
+            ArgumentError: the run has no such step.
+        """
+        step = self._check_step(step)
+        located = self._locate_step(step)
+        buffer = np.empty((len(located.ids) or 1, self.block_size), self.stream.dtype)
+        return self._batch(self._read([step], located, buffer), 0)
+
+    def locate(self, step: int) -> list[RowOrigin]:
+        """Returns where each of this rank's rows of a step comes from; rows of fill are left out.
+
+        Raises:
+            ArgumentError: the run has no such step.
+        """
+        located = self._locate_step(self._check_step(step))
+        names, readers = self.stream.names, self.stream.readers
+        return [
+            RowOrigin.of(names[source], readers[source], epoch, block)
+            for source, epoch, block in zip(*(array.tolist() for array in located), strict=True)
+        ]
+
+    def _check_step(self, step: int) -> int:
+        if self.num_steps is None:
+            return check_int("step", step, low=0)
+        if self.num_steps == 0:
+            raise ArgumentError("The run has no step.", name="step", value=step)
+        return check_int("step", step, low=0, high=self.num_steps - 1)
+
+    def _locate_step(self, step: int) -> Located:
+        group, number = divmod(step, self._located_steps)
+        low = number * len(self.rows)
+        return self._located[group].part(low, low + len(self.rows))
+
+    def _locate_group(self, group: int) -> Located:
+        size = self._located_steps
+        steps = np.arange(group * size, (group + 1) * size)
+        return self.stream.locate(self._positions(steps))
+
+    def plan(self, num_steps: int | None = None) -> Plan:
+        """Returns what a run serves, drops, pads and repeats; no token is read.
+
+        Args:
+            num_steps: steps of the run, from step 0; all of them by default.
+
+        Raises:
+            ArgumentError: the run has no end and num_steps is not given, or it has fewer steps.
+        """
+        if num_steps is None and self.num_steps is None:
+            raise ArgumentError(
+                "num_steps must be given for a run that has no end.", name="num_steps"
+            )
+        limit = _FAR if self.num_steps is None else self.num_steps
+        return make_plan(
+            self.stream,
+            num_steps=check_int(
+                "num_steps", limit if num_steps is None else num_steps, low=0, high=limit
+            ),
+            global_batch_size=self.global_batch_size,
+            world_size=self.world_size,
+            skip=self.skip,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state: the position that was reached, and what it belongs to.
+
+        It tells what was served, not what was read ahead. It is the same on every rank, small,
+        and JSON holds it.
+        """
+        return save_position(self.mixture, self._identity(), self.position)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the state was taken, at any number of ranks and workers.
+
+        The weights that the state knows and this loader's mixture does not are taken over. The
+        mixture may change weights, or have new sources, from the state's position on.
+
+        Raises:
+            StateError: the state is of other data, another seed, order or version, or its
+                position is inside a step; `field` names what differs.
+            ArgumentTypeError: the state is not a dict.
+        """
+        mixture, position = load_position(self.mixture, self._identity(), state)
+        step = self._step_at(position)
+        self.close()
+        if mixture is not self.mixture:
+            self._use(mixture)
+        self._step, self._ended = step, False
+
+    def _step_at(self, position: int) -> int:
+        step, rest = divmod(position, self.global_batch_size)
+        if rest:
+            raise StateError(
+                f"The state's position, {position} blocks, is inside a step of global_batch_size "
+                f"{self.global_batch_size}. Use the global_batch_size that it was saved with, or "
+                "one that divides the position.",
+                field="global_batch_size",
+                expected=self.global_batch_size,
+                got=position,
+            )
+        return step
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "window": self.window if self.shuffle == "window" else None,
+        }
+
+    def close(self) -> None:
+        """Stops the running iterator, if there is one, and its thread."""
+        running = None if self._running is None else self._running()
+        self._running = None
+        if running is not None:
+            running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Caches and the running iterator stay behind; they are made again where it arrives.
+        return {**self.__dict__, "_running": None, "_located": None, "stream": self.mixture}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._use(state["stream"])
+
+
+def _as_mixture(source: BlockReader | Mixture, epochs: int | None) -> Mixture:
+    if isinstance(source, Mixture):
+        if epochs is not None:
+            raise ArgumentError(
+                "epochs is for a single source; a mixture says max_epochs={name: epochs} and "
+                f"on_exhausted. Got epochs={epochs!r}.",
+                name="epochs",
+                value=epochs,
+            )
+        return source
+    if not hasattr(source, "gather_grouped"):
+        raise ArgumentTypeError(
+            "source must be blocks, from packcore.open(...).blocks(block_size), or a "
+            f"packcore.Mixture; got {type(source).__name__}.",
+            name="source",
+            value=source,
+        )
+    if not len(source):
+        raise ArgumentError(
+            f"source must have at least one block; got {source!r}. Use a smaller block_size.",
+            name="source",
+            value=source,
+        )
+    if epochs is None:
+        return Mixture({"data": (source, 1.0)})
+    limit = check_int("epochs", epochs, low=1)
+    return Mixture({"data": (source, 1.0)}, on_exhausted="stop", max_epochs={"data": limit})
+
+
+def _check_shuffle(shuffle: object) -> Shuffle:
+    if shuffle is None or (isinstance(shuffle, str) and shuffle in SHUFFLES):
+        return cast("Shuffle", shuffle)
+    raise ArgumentError(
+        f"shuffle must be 'global', 'window' or None; got {shuffle!r}.",
+        name="shuffle",
+        value=shuffle,
+    )
+
+
+def _check_fields(fields: Iterable[str] | None, remainder: str) -> tuple[str, ...] | None:
+    if fields is None:
+        return ("tokens", "mask") if remainder == "pad" else None
+    if isinstance(fields, str) or not isinstance(fields, Iterable):
+        raise ArgumentTypeError(
+            f"fields must be a list of names; got {fields!r}.", name="fields", value=fields
+        )
+    wanted = [check_choice("fields", field, FIELDS) for field in fields]
+    padded = ["mask"] if remainder == "pad" else []
+    return tuple(dict.fromkeys([*wanted, *padded]))

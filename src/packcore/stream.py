@@ -1,0 +1,173 @@
+"""A mixture with a seed, read by position: position -> source, epoch, block -> tokens.
+
+It joins the pure floors (`packcore.mixture`, `packcore.order`) to the blocks that they number.
+Which positions a rank reads, and when, is for `packcore.loader`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from packcore.blocks import BlockReader, check_dtype
+from packcore.errors import ArgumentTypeError
+from packcore.mixture import Mixture, MixtureOrder
+from packcore.order import Order, Shuffle
+
+__all__ = ["Located", "Stream"]
+
+
+class Located(NamedTuple):
+    """What stands at some positions; every array is `(num_positions,)`, int64."""
+
+    sources: npt.NDArray[np.int64]
+    """The source, counted in the mixture's order."""
+    epochs: npt.NDArray[np.int64]
+    """The pass over the source, from 0."""
+    ids: npt.NDArray[np.int64]
+    """The block of the source."""
+
+    def part(self, low: int, high: int) -> Located:
+        """Returns positions [low, high) of these."""
+        return Located(*(array[low:high] for array in self))
+
+
+class Stream:
+    """The one endless order of a run, and the tokens in it.
+
+    Args:
+        mixture: the sources.
+        seed: the run's seed.
+        shuffle: "global", "window" or None, for each source.
+        window: chunks in a window.
+    """
+
+    def __init__(self, mixture: Mixture, *, seed: int, shuffle: Shuffle, window: int) -> None:
+        self.mixture = mixture
+        self.readers: list[BlockReader] = list(mixture.blocks.values())
+        self.names = list(mixture.blocks)
+        self.order = MixtureOrder(mixture, seed=seed)
+        self.dtype = np.result_type(*(reader.dtype for reader in self.readers))
+        self._orders = [
+            Order(name, reader.chunk_bounds, seed=seed, shuffle=shuffle, window=window)
+            for name, reader in mixture.blocks.items()
+        ]
+        self._has_windows = shuffle == "window"
+        self._warmed: dict[int, tuple[int, int]] = {}
+
+    @property
+    def num_positions(self) -> int | None:
+        """Positions in all; None if there is no end."""
+        return self.order.num_positions
+
+    def locate(self, positions: npt.NDArray[np.int64]) -> Located:
+        """Returns what stands at ascending positions, each in [0, num_positions)."""
+        sources, indices = self.order.locate(positions)
+        epochs, ids = np.empty_like(indices), np.empty_like(indices)
+        for source, chosen in _by_source(sources):
+            epochs[chosen], ids[chosen] = self._orders[source].locate(indices[chosen])
+        return Located(sources, epochs, ids)
+
+    def gather(self, located: Located, out: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:
+        """Fills `out` with the blocks in any order; returns the row of each.
+
+        Args:
+            located: from `locate`.
+            out: `(num_positions, block_size)`, in `dtype`, contiguous; filled.
+
+        Returns:
+            `(num_positions,)`, intp.
+        """
+        rows = np.empty(len(located.ids), np.intp)
+        first = 0
+        for source, chosen in _by_source(located.sources):
+            ids = located.ids[chosen]
+            part = out[first : first + len(ids)]
+            rows[chosen] = self._gather_source(self.readers[source], ids, part) + first
+            first += len(ids)
+        return rows
+
+    def _gather_source(
+        self, reader: BlockReader, ids: npt.NDArray[np.int64], out: npt.NDArray[np.generic]
+    ) -> npt.NDArray[np.intp]:
+        if reader.dtype == out.dtype:
+            return reader.gather_grouped(ids, out)
+        stored = np.empty(out.shape, reader.dtype)
+        rows = reader.gather_grouped(ids, stored)
+        out[:] = stored
+        return rows
+
+    def document_starts(
+        self, located: Located
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Returns where documents begin within each block, ragged.
+
+        Returns:
+            starts: `(num_starts,)`, int32, in tokens, ascending within a block, the first one 0.
+            offsets: `(num_positions + 1,)`, int64: where each block's starts begin.
+        """
+        counts = np.zeros(len(located.ids), np.int64)
+        found = []
+        for source, chosen in _by_source(located.sources):
+            starts, offsets = self._reader_starts(source, located.ids[chosen])
+            counts[chosen] = np.diff(offsets)
+            found.append((chosen, starts, offsets))
+        ends = np.cumsum(counts)
+        merged = np.empty(int(counts.sum()), np.int32)
+        for chosen, starts, offsets in found:
+            shift = (ends - counts)[chosen] - offsets[:-1]
+            merged[np.arange(len(starts)) + np.repeat(shift, np.diff(offsets))] = starts
+        return merged, np.concatenate((np.zeros(1, np.int64), ends))
+
+    def _reader_starts(
+        self, source: int, ids: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        find = getattr(self.readers[source], "document_starts", None)
+        if find is None:
+            raise ArgumentTypeError(
+                f"The blocks of {self.names[source]!r} know no documents: they have no "
+                "document_starts. Ask for no field but tokens.",
+                name="fields",
+            )
+        starts, offsets = find(ids)
+        return starts, offsets
+
+    def check_documents(self) -> None:
+        """Raises an ArgumentError if a source does not know where documents begin."""
+        for source in range(len(self.readers)):
+            self._reader_starts(source, np.empty(0, np.int64))
+
+    def check_dtype(self, dtype: npt.DTypeLike | None) -> np.dtype[np.generic]:
+        """Returns the dtype to serve in, if it holds every id of every source."""
+        if dtype is None:
+            return self.dtype
+        wanted = {check_dtype(reader, dtype) for reader in self.readers}
+        return wanted.pop()  # all the same: `dtype`
+
+    def warm(self, located: Located) -> None:
+        """Warms the chunks of each source's window at the last position, and of the next window.
+
+        Does nothing unless the order has windows, and nothing twice.
+        """
+        if not self._has_windows:
+            return
+        for source, chosen in _by_source(located.sources):
+            reader, order = self.readers[source], self._orders[source]
+            epoch, block = int(located.epochs[chosen][-1]), int(located.ids[chosen][-1])
+            here = (epoch, order.window_of(epoch, block))
+            before = self._warmed.get(source)
+            if here != before and hasattr(reader, "warm"):
+                self._warmed[source] = here
+                for ahead in (0, 1) if before is None else (1,):
+                    reader.warm(order.window_chunks(epoch, here[1] + ahead))
+
+
+def _by_source(
+    sources: npt.NDArray[np.int64],
+) -> list[tuple[int, slice | npt.NDArray[np.intp]]]:
+    """Returns each source that occurs, and where: a slice of all if there is one only."""
+    if len(sources) and (sources == sources[0]).all():
+        return [(int(sources[0]), slice(None))]
+    return [(source, np.flatnonzero(sources == source)) for source in np.unique(sources).tolist()]
