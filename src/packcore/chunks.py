@@ -266,7 +266,8 @@ def _with_separator(chunks: tuple[Chunk, ...], sep_token: int) -> Iterator[Chunk
         yield dataclasses.replace(
             chunk, num_tokens=num_tokens, sep_token=sep_token, begins_document=after_end
         )
-        after_end = is_last or bool(tokens[-1:] == sep_token)
+        if is_last or len(tokens):  # a chunk without a valid token changes nothing
+            after_end = is_last or bool(tokens[-1] == sep_token)
 
 
 def _prefix(path: str) -> str:
