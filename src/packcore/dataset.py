@@ -211,7 +211,10 @@ class Dataset:
         self.check_documents()
         first, last = self._check_range(start, stop)
         found = [np.empty(0, np.int64)]
-        for index, low, high, _ in self._pieces(first, last):
+        for index in range(self._first_chunk_to(first), len(self.chunks)):
+            low, high = first - self.bounds[index], last - self.bounds[index]
+            if high <= 0:
+                break
             starts = self._starts[index]
             inside = starts[np.searchsorted(starts, low) : np.searchsorted(starts, high)]
             found.append(inside + self.bounds[index])
@@ -225,9 +228,17 @@ class Dataset:
         return range(max(0, self._documents_before(first + 1) - 1), self._documents_before(last))
 
     def _documents_before(self, token: int) -> int:
-        index = self._chunk_of(token)
+        index = self._first_chunk_to(token)
         inside = np.searchsorted(self._starts[index], token - self.bounds[index])
         return int(self._document_bounds[index] + inside)
+
+    def _first_chunk_to(self, token: int) -> int:
+        """Returns the first chunk that ends at `token` or later.
+
+        It may hold a document that begins at `token`: an empty one is recorded with the token
+        before it, and so lies at the end of its chunk.
+        """
+        return int(np.searchsorted(self.bounds[1:-1], token))
 
     def origin(self, token: int) -> tuple[str, int]:
         """Returns the file that holds a token of the row, and the token's place in the file."""
