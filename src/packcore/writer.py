@@ -35,6 +35,7 @@ __all__ = ["ChunkWriter", "prepare_folder"]
 class _Flight:
     """A chunk that is being written and hashed."""
 
+    chunk_index: int
     tokens: npt.NDArray[Any]
     written: Future[None]
     described: Future[ChunkEntry]
@@ -78,6 +79,7 @@ class ChunkWriter:
         sidecar = None if starts is None else encode_documents(starts, self._header.chunk_size)
         num_documents = None if starts is None else len(starts)
         self._flight = _Flight(
+            len(self._entries),
             tokens,
             self._pool.submit(_write_files, path, header, tokens, sidecar),
             self._pool.submit(_describe, path, header, tokens, num_tokens, num_documents, sidecar),
@@ -91,7 +93,8 @@ class ChunkWriter:
         """
         if self._flight is not None:
             self._flight.written.result()
-            self._entries.append(self._flight.described.result())
+            # In this form it may be done twice: Ctrl-C can come between any two lines.
+            self._entries[self._flight.chunk_index :] = [self._flight.described.result()]
             self._spare = self._flight.tokens
             self._flight = None
         return self._entries
