@@ -150,6 +150,8 @@ def find_chunks(
         if named[path] is None:  # else a manifest found for an earlier chunk knows it
             beside = _manifest_beside(path)
             found = dict(_described(beside)) if beside else {}
+            if beside and path not in found:
+                raise _left_over(path, beside)
             named.update((other, found[other]) for other in found if other in named)
     chunks = tuple(_open(path, described) for path, described in named.items())
     for chunk in chunks[1:]:
@@ -194,6 +196,7 @@ def _expand_folder(folder: str) -> list[str]:
     chunks = [name for name in names if name.endswith(".bin")]
     if manifests:
         prefixes = {name.removesuffix(_MANIFEST_SUFFIX) for name in manifests}
+        chunks = [name for name in chunks if _CHUNK_NAME.fullmatch(name)]
         for name in chunks:
             match = _CHUNK_NAME.fullmatch(name)
             if match and match["prefix"] not in prefixes:
@@ -207,7 +210,8 @@ def _expand_folder(folder: str) -> list[str]:
         raise NoDataError(
             f"The folder {folder} has no chunk file (.bin) and no manifest.", path=folder
         )
-    return [os.path.join(folder, name) for name in manifests or chunks]
+    # The manifests stand for their chunks; a chunk that none of them knows is refused later.
+    return [os.path.join(folder, name) for name in (*manifests, *chunks)]
 
 
 def _described(path: str) -> Iterator[tuple[str, _Described]]:
@@ -222,6 +226,15 @@ def _manifest_beside(path: str) -> str | None:
     match = _CHUNK_NAME.fullmatch(os.path.basename(path))
     beside = match and manifest_path(os.path.dirname(path), match["prefix"])
     return beside if beside and os.path.exists(beside) else None
+
+
+def _left_over(path: str, manifest: str) -> FormatError:
+    prefix = os.path.basename(manifest).removesuffix(_MANIFEST_SUFFIX)
+    return FormatError(
+        f"{path} is not one of the chunks of {manifest}: it is left from another build. Delete "
+        f"it, or build {prefix!r} again with overwrite=True.",
+        path=path,
+    )
 
 
 def _open(path: str, described: _Described | None) -> Chunk:
