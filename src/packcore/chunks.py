@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from packcore.errors import ArgumentTypeError, FormatError, MismatchError, NoDataError
 from packcore.format import VERSION, ChunkHeader, map_tokens, read_header, read_tokens
-from packcore.manifest import ChunkEntry, manifest_path, read_documents, read_manifest
+from packcore.manifest import ChunkEntry, list_files, manifest_path, read_documents, read_manifest
 
 __all__ = ["Chunk", "find_chunks"]
 
@@ -183,11 +183,19 @@ def _expand_path(path: str) -> list[str]:
         return [path]
     if os.path.exists(path + _MANIFEST_SUFFIX):
         return [path + _MANIFEST_SUFFIX]
-    matches = sorted(glob.glob(path))
+    matches = _files_of_prefix(path) or sorted(glob.glob(path))
     if not matches:
         what = "matches the glob" if glob.has_magic(path) else "is at"
         raise NoDataError(f"No file {what} {path}. Check the path.", path=path)
     return matches
+
+
+def _files_of_prefix(path: str) -> list[str]:
+    """Returns the chunk files of a prefix without a manifest, such as `corpus/train`."""
+    folder, prefix = os.path.split(path)
+    if not os.path.isdir(folder or "."):
+        return []
+    return [file for file in list_files(folder, prefix) if file.endswith(".bin")]
 
 
 def _expand_folder(folder: str) -> list[str]:
