@@ -183,7 +183,7 @@ def _expand_path(path: str) -> list[str]:
         return [path]
     if os.path.exists(path + _MANIFEST_SUFFIX):
         return [path + _MANIFEST_SUFFIX]
-    matches = _files_of_prefix(path) or sorted(glob.glob(path))
+    matches = _files_of_prefix(path) or sorted(glob.glob(path, recursive=True))
     if not matches:
         what = "matches the glob" if glob.has_magic(path) else "is at"
         raise NoDataError(f"No file {what} {path}. Check the path.", path=path)
