@@ -162,9 +162,9 @@ def find_chunks(
 def _expand(source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
     """Returns the paths that `source` names: chunk files, manifests, sidecars."""
     if isinstance(source, str | os.PathLike):
-        return _expand_path(os.fspath(source))
+        return _expand_path(os.fsdecode(source))
     try:
-        paths = [os.fspath(path) for path in source]
+        paths = [os.fsdecode(path) for path in source]
     except TypeError:
         raise ArgumentTypeError(
             f"source must be a path, a glob or a list of paths; got {source!r}.",
