@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from packcore.checks import check_int
 from packcore.errors import ArgumentTypeError, FormatError, MismatchError, NoDataError
 from packcore.format import VERSION, ChunkHeader, map_tokens, read_header, read_tokens
 from packcore.manifest import ChunkEntry, list_files, manifest_path, read_documents, read_manifest
@@ -136,6 +137,7 @@ def find_chunks(
         NoDataError: nothing is there.
         FormatError: a file is not a chunk, or a manifest does not fit its files.
         MismatchError: two files differ in dtype or chunk_size.
+        ArgumentError: `sep_token` does not fit the files' dtype.
         ArgumentTypeError: `source` is not a path and not a list of paths.
     """
     named: dict[str, _Described | None] = {}
@@ -156,7 +158,10 @@ def find_chunks(
     chunks = tuple(_open(path, described) for path, described in named.items())
     for chunk in chunks[1:]:
         _compare(chunks[0].path, chunks[0].header, chunk)
-    return chunks if sep_token is None else tuple(_with_separator(chunks, sep_token))
+    if sep_token is None:
+        return chunks
+    _check_separator(sep_token, chunks[0].header.dtype)
+    return tuple(_with_separator(chunks, sep_token))
 
 
 def _expand(source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -265,6 +270,14 @@ def _compare(first: str, header: ChunkHeader, chunk: Chunk) -> None:
                 expected=expected,
                 got=got,
             )
+
+
+def _check_separator(sep_token: int, dtype: np.dtype[Any]) -> None:
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        check_int(
+            "sep_token", sep_token, low=int(limits.min), high=int(limits.max), unit=dtype.name
+        )
 
 
 def _with_separator(chunks: tuple[Chunk, ...], sep_token: int) -> Iterator[Chunk]:
