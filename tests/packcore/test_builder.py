@@ -223,9 +223,13 @@ def test_a_document_that_runs_over_begins_in_one_chunk_only(tmp_path):
     assert starts_of(tmp_path) == [[0], [], [2]]
 
 
-def test_an_empty_document_stands_with_the_token_before_it(tmp_path):
+@pytest.mark.parametrize("at_once", [False, True])
+def test_an_empty_document_stands_with_the_token_before_it(tmp_path, at_once):
+    documents = [[], [1, 2], [], [3, 4], [], [], [5], []]
     with build(tmp_path) as builder:
-        for document in ([], [1, 2], [], [3, 4], [], [], [5], []):
+        if at_once:
+            builder.add_documents([1, 2, 3, 4, 5], [len(document) for document in documents])
+        for document in [] if at_once else documents:
             builder.add_document(document)
     assert starts_of(tmp_path) == [[0, 0, 2, 2, 4, 4], [0, 1]]
 
@@ -361,7 +365,7 @@ class Oracle:
             self.flush()
 
 
-IDS = st.lists(st.integers(0, 99), max_size=12)
+IDS = st.lists(st.integers(0, 99), max_size=4) | st.lists(st.integers(0, 99), max_size=20)
 SEPS = st.sampled_from([None, "before", "after"])
 ACTIONS = st.one_of(
     st.tuples(st.just("array"), IDS, st.none()),
@@ -417,7 +421,7 @@ def test_any_build_is_what_one_token_at_a_time_would_make(
 
 
 @settings(max_examples=50)
-@given(st.integers(1, 40), SEPS, st.lists(st.integers(0, 30), max_size=30))
+@given(st.integers(1, 9), SEPS, st.lists(st.integers(0, 3) | st.integers(0, 30), max_size=30))
 def test_documents_at_once_are_the_same_as_one_by_one(tmp_path_factory, chunk_size, sep, lengths):
     folder = tmp_path_factory.getbasetemp() / "at_once"
     flat = np.arange(sum(lengths)) % 251

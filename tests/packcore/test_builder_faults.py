@@ -386,19 +386,29 @@ def test_a_folder_that_becomes_read_only_leaves_earlier_chunks_whole(tmp_path, m
 
 # Kills itself at the nth thing that it does to the folder, for n = 0, 1, ... until it lives.
 KILLED_AT = """
-import os, signal, sys
+import io, os, signal, sys
+from packcore import files
 from packcore.builder import PackedDatasetBuilder
+
+class Torn(io.FileIO):
+    def writelines(self, parts):
+        for part in map(memoryview, parts):
+            part = part.cast("B")
+            self.write(part[:len(part) // 2])
+            sys.audit("write")
+            self.write(part[len(part) // 2:])
 
 def build_and_die(folder, steps):
     def step(event, args):
         nonlocal steps
-        if event == "fsync" or (event in ("open", "os.rename", "os.remove") and
+        if event in ("fsync", "write") or (event in ("open", "os.rename", "os.remove") and
                 str(args[0]).startswith(folder)):
             if not steps:
                 os.kill(os.getpid(), signal.SIGKILL)
             steps -= 1
     fsync = os.fsync
     os.fsync = lambda descriptor: (sys.audit("fsync"), fsync(descriptor))
+    files.open = Torn
     sys.addaudithook(step)
     with PackedDatasetBuilder(folder, "web", 4, 0, "uint16") as builder:
         for i in range(1, 5):
@@ -448,7 +458,7 @@ def test_a_kill_at_any_step_leaves_no_half_file_and_a_way_on(tmp_path):
         [sys.executable, "-c", KILLED_AT, tmp_path], capture_output=True, text=True, check=True
     )
     num_steps = int(run.stdout)
-    assert num_steps >= 3 * 2 * 4  # open, fsync, rename, fsync of the folder, for each file
+    assert num_steps >= 3 * 2 * 5  # open, write, fsync, rename, fsync of the folder: each file
     left = [names(tmp_path / str(steps)) for steps in range(1, num_steps)]
     assert any(name.endswith(".tmp") for folder in left for name in folder)
     for steps in range(1, num_steps + 1):
