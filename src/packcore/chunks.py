@@ -209,15 +209,16 @@ def _expand_folder(folder: str) -> list[str]:
     chunks = [name for name in names if name.endswith(".bin")]
     if manifests:
         prefixes = {name.removesuffix(_MANIFEST_SUFFIX) for name in manifests}
-        chunks = [name for name in chunks if _CHUNK_NAME.fullmatch(name)]
-        for name in chunks:
-            match = _CHUNK_NAME.fullmatch(name)
-            if match and match["prefix"] not in prefixes:
+        matches = [match for match in map(_CHUNK_NAME.fullmatch, chunks) if match]
+        chunks = [match.string for match in matches]
+        for match in matches:
+            if match["prefix"] not in prefixes:
+                path = os.path.join(folder, match.string)
                 raise FormatError(
-                    f"{os.path.join(folder, name)} is in no manifest of its folder: a build "
-                    f"stopped before its end. Build {match['prefix']!r} again with "
-                    f"overwrite=True, or open the files that you want by a list.",
-                    path=os.path.join(folder, name),
+                    f"{path} is in no manifest of its folder: a build stopped before its end. "
+                    f"Build {match['prefix']!r} again with overwrite=True, or open the files "
+                    "that you want by a list.",
+                    path=path,
                 )
     elif not chunks:
         raise NoDataError(

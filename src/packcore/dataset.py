@@ -50,6 +50,7 @@ def open(  # noqa: A001 - `packcore.open` is what the reader reads
         NoDataError: nothing is there.
         FormatError: a file is not a chunk, or a manifest does not fit its files.
         MismatchError: two files differ in dtype or chunk_size.
+        ArgumentError: `sep_token` does not fit the files' dtype.
         ArgumentTypeError: `source` is not a path and not a list of paths.
     """
     if sep_token is not None:

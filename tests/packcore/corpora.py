@@ -41,6 +41,12 @@ class Row:
     def starts_in(self, start, stop):
         return [at for at in self.starts if start <= at < stop]
 
+    def documents_in(self, start, stop):
+        """The documents with a token in [start, stop), and the empty ones between them."""
+        spans = zip(self.starts, [*self.starts[1:], len(self.tokens)], strict=True)
+        found = [n for n, (low, high) in enumerate(spans) if max(low, start) < min(high, stop)]
+        return list(range(found[0], found[-1] + 1)) if found else []
+
     def __add__(self, other):
         shifted = [start + len(self.tokens) for start in other.starts]
         return Row(self.tokens + other.tokens, self.starts + shifted, self.sizes + other.sizes)
