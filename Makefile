@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 TEST_ARGS ?=
-NEED := $(PYTHON) .ci/check_python.py
+NEED := command -v $(PYTHON) >/dev/null || { echo 'There is no $(PYTHON). Name another: make test PYTHON=python3.12'; exit 1; }; \
+	$(PYTHON) .ci/check_python.py
 
 # The environment of `core-test`: NumPy and pytest alone.
 CORE_VENV ?= .venv-core
