@@ -125,7 +125,7 @@ class Dataset:
             digest.update(chunk.digest().encode())
         return digest.hexdigest()
 
-    @property
+    @functools.cached_property
     def id_range(self) -> tuple[int | float, int | float] | None:
         """The smallest and the largest id, where the manifests know them; else None."""
         entries = [chunk.entry for chunk in self.chunks if chunk.num_tokens]
@@ -170,7 +170,7 @@ class Dataset:
         """Returns where documents begin in chunk `index`, `(num_documents,)`, int64."""
         return self._starts[index]
 
-    @property
+    @functools.cached_property
     def has_documents(self) -> bool:
         """Whether document boundaries are known in every chunk."""
         return all(chunk.has_documents for chunk in self.chunks)
@@ -253,13 +253,13 @@ class Dataset:
 
     def check_documents(self) -> None:
         """Raises an ArgumentError if document boundaries are unknown."""
-        for chunk in self.chunks:
-            if not chunk.has_documents:
-                raise ArgumentError(
-                    f"Where documents begin was not recorded for {chunk.path}. Name the id that "
-                    "ends a document: packcore.open(..., sep_token=...).",
-                    name="sep_token",
-                )
+        if not self.has_documents:
+            chunk = next(chunk for chunk in self.chunks if not chunk.has_documents)
+            raise ArgumentError(
+                f"Where documents begin was not recorded for {chunk.path}. Name the id that ends "
+                "a document: packcore.open(..., sep_token=...).",
+                name="sep_token",
+            )
 
     @functools.cached_property
     def _document_bounds(self) -> npt.NDArray[np.int64]:
