@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import building, loading, reading
 from benchmarks.harness import FULL, HEAD, QUICK, Limit, run_contest, run_limit
 
-GROUPS = {
-    "reading": reading.contests,
-    "loading": loading.contests,
-    "building": building.contests,
-}
-"""name -> function of (sizes, an empty folder) that yields contests and limits"""
+GROUPS = ("reading", "loading", "building")
+"""Each is a module with `contests`: (sizes, an empty folder) -> contests and limits."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -34,7 +30,8 @@ def main(arguments: list[str] | None = None) -> None:
     print(HEAD)
     for name in options.groups or GROUPS:
         with tempfile.TemporaryDirectory(prefix="packcore-bench-") as folder:
-            for entry in GROUPS[name](sizes, Path(folder)):
+            group = importlib.import_module(f"benchmarks.{name}")
+            for entry in group.contests(sizes, Path(folder)):
                 run = run_limit if isinstance(entry, Limit) else run_contest
                 print(run(entry, rounds), flush=True)
     print(f"median of {rounds} turns each, interleaved; {time.perf_counter() - start:.0f} s in all")
