@@ -10,16 +10,16 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol, SupportsIndex, overload
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from packcore.checks import check_int
 from packcore.errors import ArgumentError, ArgumentTypeError
+from packcore.protocols import BlockOrigin, BlockReader, TokenRow
 
-__all__ = ["BlockOrigin", "BlockReader", "Blocks", "TokenRow", "check_dtype", "take_rows"]
+__all__ = ["Blocks", "check_dtype", "take_rows"]
 
 _SLAB_BYTES = 4 * 2**20
 """Scratch of one `gather` call; it should fit the cache of a core together with its source."""
@@ -28,120 +28,22 @@ _FEW_ROWS = 3
 """Up to here copying rows one by one beats a NumPy call for all of them."""
 
 
-class TokenRow(Protocol):
-    """What blocks are cut from: one long row of tokens over chunks. `packcore.Dataset` is one."""
+class _Group(NamedTuple):
+    """Blocks that begin in one chunk: rows [low, high) of a sorted list."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The stored dtype."""
-        ...
-
-    @property
-    def mmap(self) -> bool:
-        """Whether chunks may be mapped; else they are read piece by piece."""
-        ...
-
-    @property
-    def bounds(self) -> npt.NDArray[np.int64]:
-        """`(num_chunks + 1,)`: tokens [bounds[c], bounds[c + 1]) are those of chunk c."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the content."""
-        ...
-
-    @property
-    def id_range(self) -> tuple[int | float, int | float] | None:
-        """The smallest and the largest id, if they are known."""
-        ...
-
-    def chunk_map(self, index: int) -> npt.NDArray[Any]:
-        """Returns all tokens of a chunk, mapped."""
-        ...
-
-    def chunk_tokens(self, index: int, start: int, stop: int) -> npt.NDArray[Any]:
-        """Returns tokens [start, stop) of a chunk, counted in it."""
-        ...
-
-    def read_into(self, start: int, out: npt.NDArray[Any]) -> None:
-        """Fills `out` with the tokens from `start` on, over any number of chunks."""
-        ...
-
-    def origin(self, token: int) -> tuple[str, int]:
-        """Returns the file that holds a token of the row, and the token's place in it."""
-        ...
-
-    def warm(self, chunks: Iterable[int]) -> None:
-        """Asks the operating system to read chunks into its cache, in order."""
-        ...
-
-    @property
-    def has_documents(self) -> bool:
-        """Whether document boundaries are known."""
-        ...
-
-    def check_documents(self) -> None:
-        """Raises an ArgumentError if document boundaries are unknown."""
-        ...
-
-    def documents_in(self, start: int, stop: int) -> range:
-        """Returns the numbers of the documents that have tokens in [start, stop)."""
-        ...
-
-    def chunk_document_starts(self, index: int) -> npt.NDArray[np.int64]:
-        """Returns where documents begin in a chunk."""
-        ...
-
-    def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Returns where the documents that begin in tokens [start, stop) do."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class BlockOrigin:
-    """Where a block comes from."""
-
-    file: str
-    """The chunk file that it begins in."""
-    offset: int
-    """Its first token, counted from the first of the file."""
-    documents: range | None
-    """The numbers of the documents that it has tokens of; None if documents are unknown."""
-
-
-class BlockReader(Protocol):
-    """What a `packcore.Loader` reads from: `Blocks`, or anything else with these members."""
-
-    @property
-    def block_size(self) -> int:
-        """Tokens in each block."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The stored dtype."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the content and of how it is cut."""
-        ...
-
-    @property
-    def chunk_bounds(self) -> npt.NDArray[np.int64]:
-        """`(num_chunks + 1,)`: blocks [bounds[c], bounds[c + 1]) begin in chunk c."""
-        ...
-
-    def __len__(self) -> int:
-        """How many blocks there are."""
-        ...
-
-    def gather_grouped(
-        self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]
-    ) -> npt.NDArray[np.intp]:
-        """Fills `out` with the blocks in any order; returns the row of each id."""
-        ...
+    chunk: int
+    low: int
+    high: int
+    numbers: npt.NDArray[np.int64]
+    """`(high - low,)`: the blocks, counted from the first that begins in the chunk."""
+    first: int
+    """Where that first one begins in the chunk, in tokens."""
+    spacing: int
+    """Tokens from one block's start to the next one's."""
+    num_fitting: int
+    """Blocks that end in the chunk too: the first ones."""
+    num_whole: int
+    """How many of `numbers` do."""
 
 
 class Blocks:
@@ -367,53 +269,49 @@ class Blocks:
         Returns:
             `(num_ids,)`, intp: the block ids[k] is in row rows[k] of `out`.
         """
-        starts = self.starts(ids)
-        order = np.argsort(starts)
-        for index, low, high, local, whole in self._groups(starts[order]):
-            self._copy_rows(index, local[:whole], out[low : low + whole])
-            for row in range(low + whole, high):  # over the chunk's end
-                self.dataset.read_into(int(starts[order[row]]), out[row])
+        order = np.argsort(ids)
+        for group in self._groups(ids[order]):
+            whole = group.low + group.num_whole
+            self._copy_rows(group, out[group.low : whole])
+            for row in range(whole, group.high):  # over the chunk's end
+                self.dataset.read_into(int(self.starts(ids[order[row : row + 1]])[0]), out[row])
         rows = np.empty(len(ids), np.intp)
         rows[order] = np.arange(len(ids))
         return rows
 
-    def _groups(
-        self, starts: npt.NDArray[np.int64]
-    ) -> Iterator[tuple[int, int, int, npt.NDArray[np.int64], int]]:
-        """Splits ascending block starts by chunk.
-
-        Yields:
-            The chunk, its rows [low, high) of `starts`, the starts counted in the chunk, and how
-            many of these blocks end in it too (the first ones: starts ascend).
-        """
-        bounds = self.dataset.bounds
-        chunks = np.searchsorted(bounds, starts, side="right") - 1
+    def _groups(self, ids: npt.NDArray[np.int64]) -> Iterator[_Group]:
+        """Splits ascending block numbers by the chunk that the blocks begin in."""
+        chunks = np.searchsorted(self.chunk_bounds, ids, side="right") - 1
         edges = (np.flatnonzero(chunks[1:] != chunks[:-1]) + 1).tolist()
-        for low, high in itertools.pairwise([0, *edges, len(starts)] if len(starts) else []):
+        spacing = self.stride * self._ids.step
+        for low, high in itertools.pairwise([0, *edges, len(ids)] if len(ids) else []):
             index = int(chunks[low])
-            first, end = int(bounds[index]), int(bounds[index + 1])
-            local = starts[low:high] - first
-            whole = int(np.searchsorted(local, end - first - self.block_size, side="right"))
-            yield index, low, high, local, whole
+            first_id = self.chunk_bounds[index : index + 1]
+            first = int(self.starts(first_id)[0] - self.dataset.bounds[index])
+            num_tokens = int(self.dataset.bounds[index + 1] - self.dataset.bounds[index])
+            fitting = max(0, (num_tokens - self.block_size - first) // spacing + 1)
+            numbers = ids[low:high] - first_id
+            num_whole = int(np.searchsorted(numbers, fitting))
+            yield _Group(index, low, high, numbers, first, spacing, fitting, num_whole)
 
-    def _copy_rows(self, index: int, starts: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
-        """Copies blocks that lie in one chunk; `starts` count from the chunk's first token."""
-        size = self.block_size
-        if len(starts) <= _FEW_ROWS or not self.dataset.mmap:
-            for row, start in enumerate(starts.tolist()):
-                out[row] = self.dataset.chunk_tokens(index, start, start + size)
+    def _copy_rows(self, group: _Group, out: npt.NDArray[Any]) -> None:
+        """Copies the blocks of a group that end in its chunk."""
+        numbers, size = group.numbers[: group.num_whole], self.block_size
+        if len(numbers) <= _FEW_ROWS or not self.dataset.mmap:
+            for row, number in enumerate(numbers.tolist()):
+                start = group.first + number * group.spacing
+                out[row] = self.dataset.chunk_tokens(group.chunk, start, start + size)
             return
-        tokens = self.dataset.chunk_map(index)
-        numbers, offsets = np.divmod(starts, size)
-        if (offsets == offsets[0]).all():  # cut at one grid: a table of rows, taken at once
-            first = int(offsets[0])
-            num_rows = (len(tokens) - first) // size
-            table = tokens[first : first + num_rows * size].reshape(num_rows, size)
-            table.take(numbers, axis=0, out=out, mode="clip")  # in range; "raise" would copy twice
+        tokens = self.dataset.chunk_map(group.chunk)
+        # All blocks of the chunk as a table, one a row; rows may overlap.
+        (item,) = tokens.strides
+        strides = (group.spacing * item, item)
+        shape = (group.num_fitting, size)
+        table = np.ndarray(shape, tokens.dtype, tokens, group.first * item, strides)
+        if group.spacing == size:
+            table.take(numbers, axis=0, out=out, mode="clip")  # "raise" would copy twice
         else:
-            # Every window of the chunk, as rows that overlap; indexing copies only those named.
-            shape, strides = (len(tokens) - size + 1, size), tokens.strides * 2
-            out[:] = np.ndarray(shape, tokens.dtype, tokens, 0, strides)[starts]
+            out[:] = table[numbers]  # `take` would first copy the whole table
 
     def origin(self, index: int) -> BlockOrigin:
         """Returns where a block comes from.
@@ -449,17 +347,19 @@ class Blocks:
             ArgumentError: documents are unknown.
         """
         self.dataset.check_documents()
-        starts = self.starts(ids)
-        order = np.argsort(starts)
+        order = np.argsort(ids)
         rows, values = [np.arange(len(ids))], [np.zeros(len(ids), np.int64)]
-        for index, low, high, local, whole in self._groups(starts[order]):
+        for group in self._groups(ids[order]):
+            whole = group.low + group.num_whole
             row, value = _inside(
-                self.dataset.chunk_document_starts(index), local[:whole], self.block_size
+                self.dataset.chunk_document_starts(group.chunk),
+                group.first + group.numbers[: group.num_whole] * group.spacing,
+                self.block_size,
             )
-            rows.append(order[low + row])
+            rows.append(order[group.low + row])
             values.append(value)
-            for number in order[low + whole : high]:  # over the chunk's end
-                start = int(starts[number])
+            for number in order[whole : group.high]:  # over the chunk's end
+                start = int(self.starts(ids[number : number + 1])[0])
                 found = self.dataset.document_starts(start + 1, start + self.block_size) - start
                 rows.append(np.full(len(found), number))
                 values.append(found)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore import documents
-from packcore.blocks import BlockReader, take_rows
+from packcore.blocks import take_rows
 from packcore.cache import Cache
 from packcore.checks import check_choice, check_int
 from packcore.errors import ArgumentError, ArgumentTypeError, StateError
@@ -22,6 +22,7 @@ from packcore.mixture import Mixture
 from packcore.order import SHUFFLES, Shuffle
 from packcore.plan import Plan, RowOrigin, make_plan
 from packcore.prefetch import made_ahead
+from packcore.protocols import BlockReader
 from packcore.resume import load_position, save_position
 from packcore.sharding import ServedSteps, rank_rows
 from packcore.stream import Located, Stream

@@ -19,10 +19,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packcore.blocks import BlockReader
 from packcore.checks import check_choice, check_int
 from packcore.errors import ArgumentError, ArgumentTypeError
 from packcore.phases import MAX_PERIOD, Phase
+from packcore.protocols import BlockReader
 
 __all__ = ["Mixture", "MixtureOrder", "OnExhausted", "Weights"]
 

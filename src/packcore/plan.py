@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from packcore.blocks import BlockReader
+from packcore.protocols import BlockReader
 from packcore.sharding import ServedSteps, rank_rows
 from packcore.stream import Stream
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from packcore.blocks import BlockReader, check_dtype
+from packcore.blocks import check_dtype
 from packcore.errors import ArgumentTypeError
 from packcore.mixture import Mixture, MixtureOrder
 from packcore.order import Order, Shuffle
+from packcore.protocols import BlockReader
 
 __all__ = ["Located", "Stream"]
 

@@ -1,0 +1,131 @@
+"""The seams between floors: what blocks are cut from, and what a loader reads blocks from.
+
+Anything with these members will do; nothing has to inherit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["BlockOrigin", "BlockReader", "TokenRow"]
+
+
+class TokenRow(Protocol):
+    """What blocks are cut from: one long row of tokens over chunks. `packcore.Dataset` is one."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The stored dtype."""
+        ...
+
+    @property
+    def mmap(self) -> bool:
+        """Whether chunks may be mapped; else they are read piece by piece."""
+        ...
+
+    @property
+    def bounds(self) -> npt.NDArray[np.int64]:
+        """`(num_chunks + 1,)`: tokens [bounds[c], bounds[c + 1]) are those of chunk c."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the content."""
+        ...
+
+    @property
+    def id_range(self) -> tuple[int | float, int | float] | None:
+        """The smallest and the largest id, if they are known."""
+        ...
+
+    def chunk_map(self, index: int) -> npt.NDArray[Any]:
+        """Returns all tokens of a chunk, mapped."""
+        ...
+
+    def chunk_tokens(self, index: int, start: int, stop: int) -> npt.NDArray[Any]:
+        """Returns tokens [start, stop) of a chunk, counted in it."""
+        ...
+
+    def read_into(self, start: int, out: npt.NDArray[Any]) -> None:
+        """Fills `out` with the tokens from `start` on, over any number of chunks."""
+        ...
+
+    def origin(self, token: int) -> tuple[str, int]:
+        """Returns the file that holds a token of the row, and the token's place in it."""
+        ...
+
+    def warm(self, chunks: Iterable[int]) -> None:
+        """Asks the operating system to read chunks into its cache, in order."""
+        ...
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether document boundaries are known."""
+        ...
+
+    def check_documents(self) -> None:
+        """Raises an ArgumentError if document boundaries are unknown."""
+        ...
+
+    def documents_in(self, start: int, stop: int) -> range:
+        """Returns the numbers of the documents that have tokens in [start, stop)."""
+        ...
+
+    def chunk_document_starts(self, index: int) -> npt.NDArray[np.int64]:
+        """Returns where documents begin in a chunk."""
+        ...
+
+    def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Returns where the documents that begin in tokens [start, stop) do."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrigin:
+    """Where a block comes from."""
+
+    file: str
+    """The chunk file that it begins in."""
+    offset: int
+    """Its first token, counted from the first of the file."""
+    documents: range | None
+    """The numbers of the documents that it has tokens of; None if documents are unknown."""
+
+
+class BlockReader(Protocol):
+    """What a `packcore.Loader` reads from: `Blocks`, or anything else with these members."""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in each block."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The stored dtype."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the content and of how it is cut."""
+        ...
+
+    @property
+    def chunk_bounds(self) -> npt.NDArray[np.int64]:
+        """`(num_chunks + 1,)`: blocks [bounds[c], bounds[c + 1]) begin in chunk c."""
+        ...
+
+    def __len__(self) -> int:
+        """How many blocks there are."""
+        ...
+
+    def gather_grouped(
+        self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]
+    ) -> npt.NDArray[np.intp]:
+        """Fills `out` with the blocks in any order; returns the row of each id."""
+        ...
