@@ -25,6 +25,9 @@ __all__ = ["Dataset", "open"]
 
 _DOCUMENT_CACHE_BYTES = 64 * 2**20
 
+_maps: dict[tuple[int, int], npt.NDArray[Any]] = {}
+"""The maps of all data sets: the limit on open files is the process's."""
+
 
 def open(  # noqa: A001 - `packcore.open` is what the reader reads
     source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -76,7 +79,7 @@ class Dataset:
         self.bounds: npt.NDArray[np.int64] = _cumulate(sizes)
         # The caches load from the tuple and not from self: a cycle would keep maps alive.
         found = self.chunks
-        self._maps = Cache(lambda index: found[index].map(), max_maps())
+        self._maps = Cache(lambda index: found[index].map(), max_maps(), shared=_maps)
         self._starts = Cache(
             lambda index: found[index].document_starts(), self._max_document_chunks()
         )

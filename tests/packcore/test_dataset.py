@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import Row, write_chunk, write_corpus, write_files
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import packcore
@@ -263,6 +263,7 @@ def test_what_holds_for_all_chunks_is_asked_of_them_once(tmp_path, monkeypatch):
 # Two ways to read
 
 
+@settings(max_examples=30)
 @given(documents=DOCUMENT_LISTS, chunk_size=st.integers(1, 5))
 def test_reading_without_maps_gives_the_same(tmp_path_factory, documents, chunk_size):
     folder = tmp_path_factory.mktemp("corpus")
@@ -282,7 +283,7 @@ def test_reading_without_maps_keeps_no_file_open(tmp_path):
     dataset = packcore.open(tmp_path, mmap=False)
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     dataset.blocks(3).gather(np.arange(13))
-    assert not dataset._maps._values
+    assert len(dataset._maps) == 0
     if before is not None:
         assert len(os.listdir("/proc/self/fd")) == before
 
@@ -422,8 +423,8 @@ def test_nothing_is_read_of_the_payload_until_it_is_asked_for(tmp_path):
     dataset = packcore.open(tmp_path)
     blocks = dataset.blocks(4)
     assert (len(blocks), blocks.num_dropped_tokens, dataset.num_documents) == (3, 3, 5)
-    assert not dataset._maps._values
-    assert not dataset._starts._values
+    assert len(dataset._maps) == 0
+    assert len(dataset._starts) == 0
     check_row(dataset, row)
 
 
@@ -437,6 +438,28 @@ def test_a_dataset_lets_go_of_its_maps_when_it_goes(tmp_path):
     dataset.num_documents  # noqa: B018 - what it caches must not hold on to the maps
     del dataset
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+MANY_SETS = """
+    import resource, sys
+    import numpy as np
+    import packcore
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    sources = [packcore.open(folder).blocks(2) for folder in sys.argv[1:]]
+    for _ in range(2):
+        for blocks in sources:
+            assert blocks.gather(np.arange(100)).reshape(-1).tolist() == list(range(200))
+"""
+
+
+def test_many_data_sets_stay_below_the_limit_on_open_files_together(tmp_path):
+    pytest.importorskip("resource")
+    folders = [tmp_path / str(number) for number in range(6)]
+    for folder in folders:
+        write_files(folder, "a", list(range(200)), 2)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(MANY_SETS), *folders], check=True)
 
 
 def test_a_file_that_shrinks_after_opening_is_told_by_name(tmp_path):
