@@ -1,68 +1,33 @@
-"""Steps -> batches: the rows of one rank, in the one order of a run, with a state.
+"""The loader: the steps of a run, one after another, with a state.
 
-The only mutable object of the native path. What stands at a position is for `packcore.stream`,
-what a run will serve for `packcore.plan`.
+The only mutable object of the native path. Reading a step is for `packcore.steps`, what stands
+at a position for `packcore.stream`, what a run will serve for `packcore.plan`.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Self, TypeAlias, cast
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from packcore import documents
-from packcore.blocks import take_rows
-from packcore.cache import Cache
 from packcore.checks import check_choice, check_int
 from packcore.errors import ArgumentError, ArgumentTypeError, StateError
 from packcore.mixture import Mixture
 from packcore.order import SHUFFLES, Shuffle
 from packcore.plan import Plan, RowOrigin, make_plan
-from packcore.prefetch import made_ahead
 from packcore.protocols import BlockReader
 from packcore.resume import load_position, save_position
 from packcore.sharding import ServedSteps, rank_rows
-from packcore.stream import Located, Stream
+from packcore.steps import FIELDS, Batch, StepReader
+from packcore.stream import Stream
 
-__all__ = ["FIELDS", "Batch", "Loader"]
-
-Batch: TypeAlias = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
-
-_DOCUMENT_FIELDS: dict[str, Callable[..., npt.NDArray[Any]]] = {
-    "document_starts": documents.pad_starts,
-    "segment_ids": documents.segment_ids,
-    "positions": documents.positions,
-    "loss_mask": documents.loss_mask,
-}
-
-FIELDS = ("tokens", *_DOCUMENT_FIELDS, "mask")
-"""What a batch may hold; see `Loader`."""
+__all__ = ["Loader"]
 
 _FAR = 2**62
 """Positions stay below this, so that int64 holds them."""
-
-_SLAB_BYTES = 4 * 2**20
-"""Steps are read in slabs of about this size: many blocks of a chunk at once, inside a cache."""
-
-
-_LOCATED_ROWS = 2**13
-"""Rows located at once: small arrays cost NumPy a call each, whatever they hold."""
-
-
-class _Slab(NamedTuple):
-    """Some steps of a rank, read but not yet made into batches."""
-
-    steps: list[int]
-    tokens: npt.NDArray[Any]
-    """`(num_rows, block_size)`, in any order."""
-    rows: npt.NDArray[np.intp]
-    """`(num_rows,)`: where each row of the steps is in `tokens`."""
-    starts: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
-    """The document starts of the rows, ragged; empty if no field needs them."""
 
 
 class Loader:
@@ -138,10 +103,8 @@ class Loader:
         self.prefetch = check_int("prefetch", prefetch, low=0)
         self.fields = _check_fields(fields, self.remainder)
         self.skip = ServedSteps.without(skip)
+        self._wanted_dtype = dtype
         self._use(_as_mixture(source, epochs))
-        self.dtype = self.stream.check_dtype(dtype)
-        if self._needs_documents:
-            self.stream.check_documents()
         self._step = 0
         self._ended = False
         # Weak, so that a loop that is left with `break` frees its iterator, and so its thread.
@@ -151,12 +114,15 @@ class Loader:
         self.stream = Stream(mixture, seed=self.seed, shuffle=self.shuffle, window=self.window)
         self.num_steps = self._count_steps(self.stream.num_positions)
         """Steps of the run, skipped ones included; None if there is no end."""
-        slab_rows = _SLAB_BYTES // (mixture.block_size * self.stream.dtype.itemsize)
-        self._slab_steps = max(1, slab_rows // len(self.rows))
-        self._located_steps = max(1, _LOCATED_ROWS // len(self.rows))
-        self.block_size = mixture.block_size
-        """Tokens in a row."""
-        self._located = Cache(self._locate_group, 4)
+        self.dtype = self.stream.check_dtype(self._wanted_dtype)
+        """The dtype of the tokens that are served."""
+        self._reader = StepReader(
+            self.stream,
+            global_batch_size=self.global_batch_size,
+            rows=self.rows,
+            dtype=self.dtype,
+            fields=self.fields,
+        )
 
     def _count_steps(self, num_positions: int | None) -> int | None:
         if num_positions is None:
@@ -189,8 +155,9 @@ class Loader:
         return self.step * self.global_batch_size
 
     @property
-    def _needs_documents(self) -> bool:
-        return bool(self.fields and _DOCUMENT_FIELDS.keys() & self.fields)
+    def block_size(self) -> int:
+        """Tokens in a row."""
+        return self.mixture.block_size
 
     def __len__(self) -> int:
         """Steps that a whole run serves.
@@ -233,95 +200,15 @@ class Loader:
         return (batch for _, batch in self._numbered(first, every=every))
 
     def _numbered(self, first: int, *, every: int) -> Iterator[tuple[int, Batch]]:
-        """Yields (step, batch), read in slabs."""
-        shape = (self._slab_steps * len(self.rows), self.block_size)
-        # Slabs reuse these; batches are copies. Memory is taken when a buffer is first written.
-        buffers = [np.empty(shape, self.stream.dtype) for _ in range(self.prefetch + 1)]
-
-        def read(task: tuple[list[int], Located], slot: int) -> _Slab:
-            self.stream.warm(task[1])
-            return self._read(*task, buffers[slot])
-
-        for slab in made_ahead(read, self._slabs(first, every), self.prefetch):
-            for number, step in enumerate(slab.steps):
-                yield step, self._batch(slab, number)
-
-    def _slabs(self, first: int, every: int) -> Iterator[tuple[list[int], Located]]:
-        """Yields the steps of each slab and what stands there.
-
-        The first slabs are small, so that batches come soon. Many steps are located at once: a
-        few thousand positions cost little more than one.
-        """
-        num_rows, size = len(self.rows), 1
-        for steps in self._step_runs(first, every):
-            located = self.stream.locate(self._positions(steps))
-            low = 0
-            while low < len(steps):
-                part = located.part(low * num_rows, (low + size) * num_rows)
-                yield steps[low : low + size].tolist(), part
-                low += size
-                size = min(2 * size, self._slab_steps)
+        return self._reader.batches(self._step_runs(first, every), prefetch=self.prefetch)
 
     def _step_runs(self, first: int, every: int) -> Iterator[npt.NDArray[np.int64]]:
         """Yields the steps from served step `first` on, many at a time."""
         last = _FAR if self.num_steps is None else self.skip.num_before(self.num_steps)
+        length = every * self._reader.num_located
         while first < last:
-            stop = min(last, first + every * self._located_steps)
-            yield self.skip.steps(np.arange(first, stop, every))
-            first += every * self._located_steps
-
-    def _positions(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Returns the positions of this rank's rows of `steps`; rows of fill are left out."""
-        rows = np.arange(self.rows.start, self.rows.stop)
-        positions = (steps[:, None] * self.global_batch_size + rows).reshape(-1)
-        end = self.stream.num_positions
-        return positions if end is None else positions[positions < end]
-
-    def _read(self, steps: list[int], located: Located, buffer: npt.NDArray[Any]) -> _Slab:
-        rows = self.stream.gather(located, buffer[: len(located.ids)])
-        starts, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
-        if self._needs_documents:
-            starts, offsets = self.stream.document_starts(located)
-        num_fill = len(steps) * len(self.rows) - len(rows)  # only at the very end of a run
-        if num_fill:
-            rows = np.concatenate((rows, np.zeros(num_fill, np.intp)))
-            offsets = np.concatenate((offsets, np.repeat(offsets[-1:], num_fill)))
-        return _Slab(steps, buffer, rows, starts, offsets)
-
-    def _batch(self, slab: _Slab, number: int) -> Batch:
-        """Makes the batch of one step of a slab."""
-        num_rows = len(self.rows)
-        low = number * num_rows
-        tokens = np.empty((num_rows, self.block_size), self.dtype)
-        take_rows(slab.tokens, slab.rows[low : low + num_rows], tokens)
-        num_real = self._num_real(slab.steps[number])
-        tokens[num_real:] = 0
-        if self.fields is None:
-            return tokens
-        made: dict[str, npt.NDArray[Any]] = {"tokens": tokens}
-        if "mask" in self.fields:
-            made["mask"] = np.arange(num_rows) < num_real
-        if self._needs_documents:
-            offsets = slab.offsets[low : low + num_rows + 1]
-            starts = slab.starts[offsets[0] : offsets[-1]]
-            made |= self._document_fields(starts, offsets - offsets[0])
-        return {field: made[field] for field in self.fields}
-
-    def _num_real(self, step: int) -> int:
-        """Returns how many of this rank's rows of a step are not fill."""
-        end = self.stream.num_positions
-        if end is None:
-            return len(self.rows)
-        first = step * self.global_batch_size + self.rows.start
-        return min(max(end - first, 0), len(self.rows))
-
-    def _document_fields(
-        self, starts: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
-    ) -> dict[str, npt.NDArray[Any]]:
-        wanted = [field for field in self.fields or () if field in _DOCUMENT_FIELDS]
-        return {
-            field: _DOCUMENT_FIELDS[field](starts, offsets, self.block_size) for field in wanted
-        }
+            yield self.skip.steps(np.arange(first, min(last, first + length), every))
+            first += length
 
     def batch_at(self, step: int) -> Batch:
         """Returns the batch of any step; a pure function, nothing moves.
@@ -332,10 +219,7 @@ class Loader:
         Raises:
             ArgumentError: the run has no such step.
         """
-        step = self._check_step(step)
-        located = self._locate_step(step)
-        buffer = np.empty((len(located.ids) or 1, self.block_size), self.stream.dtype)
-        return self._batch(self._read([step], located, buffer), 0)
+        return self._reader.batch_at(self._check_step(step))
 
     def locate(self, step: int) -> list[RowOrigin]:
         """Returns where each of this rank's rows of a step comes from; rows of fill are left out.
@@ -343,7 +227,7 @@ class Loader:
         Raises:
             ArgumentError: the run has no such step.
         """
-        located = self._locate_step(self._check_step(step))
+        located = self._reader.locate(self._check_step(step))
         names, readers = self.stream.names, self.stream.readers
         return [
             RowOrigin.of(names[source], readers[source], epoch, block)
@@ -356,16 +240,6 @@ class Loader:
         if self.num_steps == 0:
             raise ArgumentError("The run has no step.", name="step", value=step)
         return check_int("step", step, low=0, high=self.num_steps - 1)
-
-    def _locate_step(self, step: int) -> Located:
-        group, number = divmod(step, self._located_steps)
-        low = number * len(self.rows)
-        return self._located[group].part(low, low + len(self.rows))
-
-    def _locate_group(self, group: int) -> Located:
-        size = self._located_steps
-        steps = np.arange(group * size, (group + 1) * size)
-        return self.stream.locate(self._positions(steps))
 
     def plan(self, num_steps: int | None = None) -> Plan:
         """Returns what a run serves, drops, pads and repeats; no token is read.
@@ -451,8 +325,10 @@ class Loader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Caches and the running iterator stay behind; they are made again where it arrives.
-        return {**self.__dict__, "_running": None, "_located": None, "stream": self.mixture}
+        # What is derived from the mixture and the running iterator stay behind.
+        state = {**self.__dict__, "stream": self.mixture, "_running": None}
+        del state["_reader"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
