@@ -1,11 +1,12 @@
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from packcore.errors import ArgumentError, ArgumentTypeError
-from packcore.sharding import shard_files
+from packcore.sharding import ServedSteps, rank_rows, shard_files
 
 SHAPES = {
     "num_files": st.integers(0, 60),
@@ -84,3 +85,31 @@ def test_a_rank_or_worker_that_does_not_exist_is_refused(arguments, name):
 def test_a_count_must_be_an_integer():
     with pytest.raises(ArgumentTypeError, match=r"^num_files must be an integer; got 2\.5"):
         shard_files(2.5)
+
+
+@pytest.mark.parametrize("rows", range(1, 20))
+def test_ranks_take_each_row_once_in_order(rows):
+    for world_size in range(1, rows + 1):
+        parts = [rank_rows(rows, rank=rank, world_size=world_size) for rank in range(world_size)]
+        assert [row for part in parts for row in part] == list(range(rows))
+        assert {len(part) for part in parts} <= {rows // world_size, -(-rows // world_size)}
+
+
+def test_a_rank_without_a_row_is_refused():
+    with pytest.raises(ArgumentError, match="at least world_size, 3; got 2") as caught:
+        rank_rows(2, rank=0, world_size=3)
+    assert (caught.value.name, caught.value.value) == ("global_batch_size", 2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=5))
+def test_skipped_steps_agree_with_a_list_of_what_is_served(ranges):
+    pairs = [(start, start + length) for start, length in ranges]
+    skipped = {step for start, stop in pairs for step in range(start, stop)}
+    served = [step for step in range(100) if step not in skipped]
+    steps = ServedSteps.without(pairs)
+    assert steps.steps(np.arange(len(served))).tolist() == served
+    assert [steps.num_before(step) for step in range(100)] == [
+        sum(other < step for other in served) for step in range(100)
+    ]
+    covered = [step for start, stop in steps.ranges() for step in range(start, stop)]
+    assert covered == sorted(skipped)
