@@ -1,5 +1,6 @@
 """lit-gpt's order of blocks, the blocks themselves, and what readers hold open."""
 
+import concurrent.futures
 import copy
 import itertools
 import json
@@ -270,10 +271,6 @@ def test_a_mix_pickles_too(tmp_path):
     assert take(pickle.loads(pickle.dumps(mixed)), 9) == take(mixed, 9)
 
 
-def rest_of(blocks):
-    return [block.tolist() for block in blocks]
-
-
 # From Python 3.12 on, fork warns of threads; NumPy's OpenBLAS has some.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
@@ -281,8 +278,10 @@ def test_another_process_serves_the_same_blocks(tmp_path, method):
     dataset = PackedDataset(write_chunks(tmp_path, 4), 2, 2)
     blocks = iter(dataset)
     take(blocks, 7)  # maps are open when the process starts
-    with multiprocessing.get_context(method).Pool(1) as pool:
-        assert pool.map(rest_of, [blocks, dataset]) == [tokens_of(blocks), tokens_of(dataset)]
+    context = multiprocessing.get_context(method)
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        served = list(pool.map(tokens_of, [blocks, dataset]))
+    assert served == [tokens_of(blocks), tokens_of(dataset)]
 
 
 def test_for_worker_serves_as_the_keywords_do(tmp_path):
