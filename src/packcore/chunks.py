@@ -23,6 +23,7 @@ from packcore.checks import check_int
 from packcore.errors import ArgumentTypeError, FormatError, MismatchError, NoDataError
 from packcore.format import VERSION, ChunkHeader, map_tokens, read_header, read_tokens
 from packcore.manifest import ChunkEntry, list_files, manifest_path, read_documents, read_manifest
+from packcore.protocols import Access
 
 __all__ = ["Chunk", "find_chunks"]
 
@@ -59,6 +60,23 @@ class Chunk:
     """Whether its first token begins a document, where documents are found by `sep_token`."""
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The stored dtype."""
+        return self.header.dtype
+
+    @property
+    def access(self) -> Access:
+        """The tokens lie in the file as they are."""
+        return "map"
+
+    @property
+    def id_range(self) -> tuple[int | float, int | float] | None:
+        """The smallest and the largest valid id, if the manifest knows them."""
+        if self.entry is None or self.entry.min_id is None or self.entry.max_id is None:
+            return None
+        return self.entry.min_id, self.entry.max_id
+
+    @property
     def has_documents(self) -> bool:
         """Whether document boundaries are known."""
         return self._recorded is not None or self.sep_token is not None
@@ -67,6 +85,11 @@ class Chunk:
     def num_documents(self) -> int | None:
         """Documents that begin in the chunk, if that is known without reading the tokens."""
         return None if self._recorded is None else self._recorded.num_documents
+
+    @property
+    def missing_documents(self) -> str:
+        """Why document boundaries are unknown."""
+        return f"Where documents begin was not recorded for {self.path}."
 
     @property
     def _recorded(self) -> ChunkEntry | None:

@@ -18,12 +18,15 @@ import numpy.typing as npt
 from packcore.blocks import Blocks
 from packcore.cache import Cache, max_maps
 from packcore.checks import check_int
-from packcore.chunks import Chunk, find_chunks
+from packcore.chunks import find_chunks
 from packcore.errors import ArgumentError
+from packcore.protocols import TokenFile
 
 __all__ = ["Dataset", "open"]
 
 _DOCUMENT_CACHE_BYTES = 64 * 2**20
+_DECODED_CACHE_BYTES = 256 * 2**20
+"""Of a data set whose files have to be decoded, what may lie in memory; at least two files."""
 
 _maps: dict[tuple[int, int], npt.NDArray[Any]] = {}
 """The maps of all data sets: the limit on open files is the process's."""
@@ -67,19 +70,26 @@ class Dataset:
     Pickles as paths; maps are opened when tokens are asked for, a bounded number at a time.
 
     Args:
-        chunks: the chunks, all of one dtype, in order.
-        mmap: whether tokens are read through memory maps.
+        chunks: the chunks, all of one dtype, in order: LITPKDS files or those of another format.
+        mmap: whether tokens are read through memory maps, where they lie in their file as they
+            are.
     """
 
-    def __init__(self, chunks: Iterable[Chunk], *, mmap: bool = True) -> None:
+    def __init__(self, chunks: Iterable[TokenFile], *, mmap: bool = True) -> None:
         self.chunks = tuple(chunks)
-        self.mmap = bool(mmap)
-        self.dtype: np.dtype[Any] = self.chunks[0].header.dtype
+        kinds = {chunk.access for chunk in self.chunks}
+        self.mmap = "decode" in kinds or (bool(mmap) and "read" not in kinds)
+        self.dtype: np.dtype[Any] = self.chunks[0].dtype
         sizes = np.array([chunk.num_tokens for chunk in self.chunks], np.int64)
         self.bounds: npt.NDArray[np.int64] = _cumulate(sizes)
         # The caches load from the tuple and not from self: a cycle would keep maps alive.
         found = self.chunks
-        self._maps = Cache(lambda index: found[index].map(), max_maps(), shared=_maps)
+        if "decode" in kinds:
+            largest = int(sizes.max()) * self.dtype.itemsize
+            num_decoded = max(2, _DECODED_CACHE_BYTES // max(1, largest))
+            self._maps = Cache(lambda index: found[index].map(), num_decoded)
+        else:
+            self._maps = Cache(lambda index: found[index].map(), max_maps(), shared=_maps)
         self._starts = Cache(
             lambda index: found[index].document_starts(), self._max_document_chunks()
         )
@@ -131,12 +141,11 @@ class Dataset:
     @functools.cached_property
     def id_range(self) -> tuple[int | float, int | float] | None:
         """The smallest and the largest id, where the manifests know them; else None."""
-        entries = [chunk.entry for chunk in self.chunks if chunk.num_tokens]
-        lows = [entry.min_id for entry in entries if entry and entry.min_id is not None]
-        highs = [entry.max_id for entry in entries if entry and entry.max_id is not None]
-        if not entries or len(lows) < len(entries) or len(highs) < len(entries):
+        known = [chunk.id_range for chunk in self.chunks if chunk.num_tokens]
+        ranges = [ends for ends in known if ends is not None]
+        if not known or len(ranges) < len(known):
             return None
-        return min(lows), max(highs)
+        return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     def tokens(self, start: SupportsIndex, stop: SupportsIndex) -> npt.NDArray[Any]:
         """Returns a copy of tokens [start, stop), over any number of chunks.

@@ -1,4 +1,4 @@
-"""The seams between floors: what blocks are cut from, and what a loader reads blocks from.
+"""The seams between floors: what a data set joins, what blocks are cut from, what a loader reads.
 
 Anything with these members will do; nothing has to inherit.
 """
@@ -7,12 +7,88 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BlockOrigin", "BlockReader", "TokenRow"]
+__all__ = ["Access", "BlockOrigin", "BlockReader", "TokenFile", "TokenRow"]
+
+Access = Literal["map", "read", "decode"]
+"""How the tokens of a file are reached.
+
+- "map": they lie in it as they are, one behind the other, so that a map costs no memory;
+- "read": something stands between them; `read` copies those that are asked for;
+- "decode": they are compressed; `map` decodes them all, and few of these are kept.
+"""
+
+
+class TokenFile(Protocol):
+    """What a data set joins: a span of tokens, as a rule a file, and where documents begin in it.
+
+    One format's reader makes these; `packcore.chunks.Chunk` is that of LITPKDS. They pickle as
+    paths and numbers, and read when they are asked.
+    """
+
+    @property
+    def path(self) -> str:
+        """The file that holds the tokens."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The stored dtype, little-endian."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are served."""
+        ...
+
+    @property
+    def access(self) -> Access:
+        """How the tokens are reached."""
+        ...
+
+    @property
+    def id_range(self) -> tuple[int | float, int | float] | None:
+        """The smallest and the largest id, if they are known without reading the tokens."""
+        ...
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether document boundaries are known."""
+        ...
+
+    @property
+    def num_documents(self) -> int | None:
+        """Documents that begin in the file, if that is known without reading the tokens."""
+        ...
+
+    @property
+    def missing_documents(self) -> str:
+        """Why document boundaries are unknown, as a sentence."""
+        ...
+
+    def document_starts(self) -> npt.NDArray[np.int64]:
+        """Returns where documents begin, `(num_documents,)`, ascending, in [0, num_tokens]."""
+        ...
+
+    def map(self) -> npt.NDArray[Any]:
+        """Returns all tokens, `(num_tokens,)`, read-only."""
+        ...
+
+    def read(self, start: int, out: npt.NDArray[Any]) -> None:
+        """Fills `out`, `(n,)`, contiguous, in the stored dtype, with the tokens from `start` on."""
+        ...
+
+    def warm(self) -> None:
+        """Asks the operating system to read the tokens into its cache."""
+        ...
+
+    def digest(self) -> str:
+        """Returns a hash of the content; no path or name is in it."""
+        ...
 
 
 class TokenRow(Protocol):
