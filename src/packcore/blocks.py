@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import operator
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, SupportsIndex, overload
+from typing import Any, NamedTuple, SupportsIndex, TypeGuard, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -157,10 +158,10 @@ class Blocks:
     def __getitem__(self, index: slice | npt.ArrayLike) -> Blocks | npt.NDArray[Any]:
         if isinstance(index, slice):
             return self._view(self._ids[index])
-        if np.ndim(index) or not isinstance(index, SupportsIndex):
+        if not _is_number(index):
             return self.gather(index)
         count = len(self)
-        number = index.__index__()
+        number = operator.index(index)
         if not -count <= number < count:
             # An IndexError, so that a Blocks is a sequence that can be iterated.
             raise IndexError(f"index must be in [{-count}, {count}); got {number} (blocks).")
@@ -218,7 +219,10 @@ class Blocks:
         return out
 
     def _check_ids(self, ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        array = np.asarray(ids)
+        try:
+            array = np.asarray(ids)
+        except ValueError:  # rows of unequal lengths
+            array = np.empty((0, 0), object)
         if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
             raise ArgumentTypeError(
                 f"ids must be a 1-D array of integers; got {array.ndim}-D {array.dtype}.",
@@ -364,6 +368,12 @@ class Blocks:
                 rows.append(np.full(len(found), number))
                 values.append(found)
         return _ragged(np.concatenate(rows), np.concatenate(values), len(ids))
+
+
+def _is_number(index: npt.ArrayLike) -> TypeGuard[SupportsIndex]:
+    if isinstance(index, np.ndarray):
+        return index.ndim == 0 and np.issubdtype(index.dtype, np.integer)
+    return isinstance(index, SupportsIndex) and not isinstance(index, bool)
 
 
 def check_dtype(blocks: BlockReader, dtype: npt.DTypeLike | None) -> np.dtype[Any]:
