@@ -206,7 +206,7 @@ class Blocks:
         Raises:
             ArgumentError: an id is out of range, `out` has another shape, both `out` and
                 `dtype` are given and differ, or ids do not fit the dtype.
-            ArgumentTypeError: `ids` are not integers.
+            ArgumentTypeError: `ids` are not integers, or `out` is no array.
         """
         numbers = self._check_ids(ids)
         out = self._check_out(len(numbers), out, dtype)
@@ -248,13 +248,17 @@ class Blocks:
         shape = (num_rows, self.block_size)
         if out is None:
             out = np.empty(shape, check_dtype(self, dtype))
+        elif not isinstance(out, np.ndarray):
+            raise ArgumentTypeError(
+                f"out must be a NumPy array; got {type(out).__name__}.", name="out", value=out
+            )
         elif out.shape != shape or not out.flags.writeable:
             raise ArgumentError(
                 f"out must be a writeable array of shape {shape}; got {out.shape}.", name="out"
             )
-        elif dtype is not None and np.dtype(dtype) != out.dtype:
+        elif dtype is not None and _to_dtype(dtype) != out.dtype:
             raise ArgumentError(
-                f"dtype must be out's, {out.dtype}, or be left out; got {np.dtype(dtype)}.",
+                f"dtype must be out's, {out.dtype}, or be left out; got {_to_dtype(dtype)}.",
                 name="dtype",
                 value=dtype,
             )
@@ -384,12 +388,7 @@ def check_dtype(blocks: BlockReader, dtype: npt.DTypeLike | None) -> np.dtype[An
     """
     if dtype is None:
         return blocks.dtype
-    try:
-        wanted = np.dtype(dtype)
-    except TypeError:
-        raise ArgumentError(
-            f"dtype must be a NumPy dtype; got {dtype!r}.", name="dtype", value=dtype
-        ) from None
+    wanted = _to_dtype(dtype)
     if np.can_cast(blocks.dtype, wanted) or _fits(blocks, wanted):
         return wanted
     raise ArgumentError(
@@ -398,6 +397,20 @@ def check_dtype(blocks: BlockReader, dtype: npt.DTypeLike | None) -> np.dtype[An
         name="dtype",
         value=dtype,
     )
+
+
+def _to_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        wanted: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError(
+            f"dtype must be a NumPy dtype; got {dtype!r}.", name="dtype", value=dtype
+        ) from None
+    if wanted.kind not in "biuf":
+        raise ArgumentError(
+            f"dtype must be of integers or floats; got {wanted}.", name="dtype", value=dtype
+        )
+    return wanted
 
 
 def _fits(blocks: BlockReader, dtype: np.dtype[Any]) -> bool:
