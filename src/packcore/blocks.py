@@ -52,7 +52,8 @@ class Blocks:
 
     Block i is tokens [i * stride, i * stride + block_size) of the row, over chunk boundaries,
     so that no token is lost but the last few, fewer than a block (`num_dropped_tokens`). With
-    `within_chunks` each chunk is cut by itself, as lit-gpt does, and each loses its tail.
+    `within_chunks` each chunk is cut by itself, as lit-gpt does, and each loses its tail. Where
+    no block fits there are none.
 
     `blocks[i]` is a copy, `(block_size,)`; `blocks[a:b]` is a view, `Blocks` again, which reads
     nothing; `blocks[[3, 1]]` is `gather([3, 1])`.
@@ -66,7 +67,8 @@ class Blocks:
         selection: which of the blocks, for views.
 
     Raises:
-        ArgumentError: block_size or stride is not positive, or no block fits any chunk.
+        ArgumentError: block_size or stride is not positive.
+        ArgumentTypeError: block_size or stride is not an integer.
     """
 
     def __init__(
