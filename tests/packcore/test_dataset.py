@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import Row, write_chunk, write_corpus, write_files
+from corpora import Row, fast_folder, write_chunk, write_corpus, write_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,14 +56,12 @@ def check_row(dataset, row):
     chunk_size=st.integers(1, 7),
     mmap=MMAP,
 )
-def test_a_folder_of_prefixes_is_one_row_with_all_its_documents(
-    tmp_path_factory, prefixes, chunk_size, mmap
-):
-    folder = tmp_path_factory.mktemp("corpus")
-    row = Row()
-    for index, documents in enumerate(prefixes):
-        row += write_corpus(folder, f"part{index}", documents, chunk_size)
-    check_row(packcore.open(folder, mmap=mmap), row)
+def test_a_folder_of_prefixes_is_one_row_with_all_its_documents(prefixes, chunk_size, mmap):
+    with fast_folder() as folder:
+        row = Row()
+        for index, documents in enumerate(prefixes):
+            row += write_corpus(folder, f"part{index}", documents, chunk_size)
+        check_row(packcore.open(folder, mmap=mmap), row)
 
 
 @given(
@@ -71,21 +69,19 @@ def test_a_folder_of_prefixes_is_one_row_with_all_its_documents(
     chunk_size=st.integers(1, 7),
     mmap=MMAP,
 )
-def test_without_a_manifest_documents_end_with_the_separator(
-    tmp_path_factory, tokens, chunk_size, mmap
-):
-    folder = tmp_path_factory.mktemp("files")
-    paths = write_files(folder, "train", tokens, chunk_size)
-    filled = tokens + [0] * (-len(tokens) % chunk_size)
-    last = filled[-chunk_size:]
-    while len(last) > 1 and last[-2:] == [0, 0]:
-        last.pop()  # a run of separators at the very end is fill, but for the first of them
-    if last == [0]:
-        last = []
-    kept = filled[:-chunk_size] + last
-    starts = [at for at in range(len(kept)) if at == 0 or kept[at - 1] == 0]
-    sizes = [chunk_size] * (len(paths) - 1) + [len(last)]
-    check_row(packcore.open(folder, sep_token=0, mmap=mmap), Row(kept, starts, sizes))
+def test_without_a_manifest_documents_end_with_the_separator(tokens, chunk_size, mmap):
+    with fast_folder() as folder:
+        paths = write_files(folder, "train", tokens, chunk_size)
+        filled = tokens + [0] * (-len(tokens) % chunk_size)
+        last = filled[-chunk_size:]
+        while len(last) > 1 and last[-2:] == [0, 0]:
+            last.pop()  # a run of separators at the very end is fill, but for the first of them
+        if last == [0]:
+            last = []
+        kept = filled[:-chunk_size] + last
+        starts = [at for at in range(len(kept)) if at == 0 or kept[at - 1] == 0]
+        sizes = [chunk_size] * (len(paths) - 1) + [len(last)]
+        check_row(packcore.open(folder, sep_token=0, mmap=mmap), Row(kept, starts, sizes))
 
 
 def test_a_dataset_tells_its_dtype_and_size(corpus):
@@ -265,17 +261,17 @@ def test_what_holds_for_all_chunks_is_asked_of_them_once(tmp_path, monkeypatch):
 
 @settings(max_examples=30)
 @given(documents=DOCUMENT_LISTS, chunk_size=st.integers(1, 5))
-def test_reading_without_maps_gives_the_same(tmp_path_factory, documents, chunk_size):
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder, "a", documents, chunk_size)
-    mapped, unmapped = packcore.open(folder), packcore.open(folder, mmap=False)
-    total = mapped.num_tokens
-    assert (mapped.tokens(0, total) == unmapped.tokens(0, total)).all()
-    assert mapped.fingerprint == unmapped.fingerprint
-    for block_size in range(1, total + 2):
-        blocks = [dataset.blocks(block_size, stride=1) for dataset in (mapped, unmapped)]
-        ids = np.arange(len(blocks[0]))[::-1]
-        assert (blocks[0].gather(ids) == blocks[1].gather(ids)).all()
+def test_reading_without_maps_gives_the_same(documents, chunk_size):
+    with fast_folder() as folder:
+        write_corpus(folder, "a", documents, chunk_size)
+        mapped, unmapped = packcore.open(folder), packcore.open(folder, mmap=False)
+        total = mapped.num_tokens
+        assert (mapped.tokens(0, total) == unmapped.tokens(0, total)).all()
+        assert mapped.fingerprint == unmapped.fingerprint
+        for block_size in range(1, total + 2):
+            blocks = [dataset.blocks(block_size, stride=1) for dataset in (mapped, unmapped)]
+            ids = np.arange(len(blocks[0]))[::-1]
+            assert (blocks[0].gather(ids) == blocks[1].gather(ids)).all()
 
 
 def test_reading_without_maps_keeps_no_file_open(tmp_path):
