@@ -5,7 +5,10 @@ Every check returns the value in the form that the code behind it works with.
 
 from __future__ import annotations
 
+import contextlib
 import operator
+
+import numpy as np
 
 from packcore.errors import ArgumentError, ArgumentTypeError
 
@@ -35,11 +38,11 @@ def check_int(name: str, value: object, *, low: int, high: int = _INT64_MAX, uni
         Traceback (most recent call last):
         packcore.errors.ArgumentError: block_size must be at least 1; got 0 (tokens).
     """
-    try:
-        number = operator.index(value)  # type: ignore[arg-type] # what has no __index__ raises
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
+    number = None
+    if not isinstance(value, bool | np.bool_):
+        with contextlib.suppress(TypeError):
+            number = operator.index(value)  # type: ignore[arg-type] # without __index__ it raises
+    if number is None:
         message = f"{name} must be an integer; got {value!r} ({type(value).__name__})."
         raise ArgumentTypeError(message, name=name, value=value)
     if not low <= number <= high:
