@@ -144,10 +144,23 @@ class Loader:
         return self.stream.mixture
 
     @property
+    def num_served(self) -> int:
+        """Served steps before the one that the next loop begins with; 0 again after the end."""
+        return 0 if self._ended else self.skip.num_before(self._step)
+
+    @property
     def step(self) -> int:
         """The next step to be served."""
-        served = np.array([self.skip.num_before(self._step)])
-        return int(self.skip.steps(served)[0])
+        return self.served_step(self.skip.num_before(self._step))
+
+    def served_step(self, index: int) -> int:
+        """Returns the step that is served as number `index`, from 0: without `skip`, the same.
+
+        Raises:
+            ArgumentError: `index` is negative.
+        """
+        index = check_int("index", index, low=0, unit="steps")
+        return int(self.skip.steps(np.array([index]))[0])
 
     @property
     def position(self) -> int:
@@ -241,6 +254,18 @@ class Loader:
             raise ArgumentError("The run has no step.", name="step", value=step)
         return check_int("step", step, low=0, high=self.num_steps - 1)
 
+    def for_rank(self, *, rank: int, world_size: int) -> Self:
+        """Returns the loader of any rank of this run, at this position; the two are independent.
+
+        Raises:
+            ArgumentError: the rank is not below world_size, or a rank would have no row.
+        """
+        rows = rank_rows(self.global_batch_size, rank=rank, world_size=world_size)
+        share = {"rows": rows, "rank": int(rank), "world_size": int(world_size)}
+        other = type(self).__new__(type(self))
+        other.__setstate__(self.__getstate__() | share)
+        return other
+
     def plan(self, num_steps: int | None = None) -> Plan:
         """Returns what a run serves, drops, pads and repeats; no token is read.
 
@@ -271,7 +296,18 @@ class Loader:
         It tells what was served, not what was read ahead. It is the same on every rank, small,
         and JSON holds it.
         """
-        return save_position(self.mixture, self._identity(), self.position)
+        return self.state_at(self.skip.num_before(self._step))
+
+    def state_at(self, num_served: int) -> dict[str, Any]:
+        """Returns the state of a run that has served so many steps; nothing moves.
+
+        For whoever counts the batches of `batches` and has to save where they are.
+
+        Raises:
+            ArgumentError: `num_served` is negative.
+        """
+        position = self.served_step(num_served) * self.global_batch_size
+        return save_position(self.mixture, self._identity(), position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken, at any number of ranks and workers.

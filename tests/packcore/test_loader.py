@@ -277,8 +277,12 @@ def test_a_row_is_located_by_file_offset_and_documents(corpus):
             assert (origin.source, origin.epoch) == ("data", 0)
 
 
-def test_batch_at_is_pure_and_agrees_with_iterating(corpus):
-    make = lambda: Loader(corpus.blocks(8), 4, seed=7, epochs=2, fields=["tokens", "positions"])  # noqa: E731
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+def test_batch_at_is_pure_and_agrees_with_iterating(corpus, remainder):
+    def make():
+        fields = ["tokens", "document_starts", "positions", "loss_mask"]
+        return Loader(corpus.blocks(8), 4, seed=7, epochs=2, fields=fields, remainder=remainder)
+
     expected = list(make())
     loader = make()
     for step in np.random.default_rng(0).permutation(len(expected)).tolist():
@@ -311,7 +315,6 @@ def test_a_batch_that_was_handed_out_is_never_written_again():
     loader = Loader(Numbers(500), 5, seed=0, epochs=4, prefetch=2)
     kept = [(batch, batch.copy()) for batch in loader]
     assert all((batch == copy).all() for batch, copy in kept)
-    assert not np.shares_memory(kept[0][0], kept[1][0])
 
 
 @given(
@@ -571,3 +574,33 @@ def test_sources_of_several_dtypes_are_served_in_one_that_holds_all(corpus, tmp_
     for row, origin in zip(batch, loader.locate(0), strict=True):
         blocks = loader.mixture.blocks[origin.source]
         np.testing.assert_array_equal(row, blocks[origin.block])
+
+
+def test_the_state_at_a_count_is_the_state_that_a_run_has_there():
+    loader = Loader(Numbers(40), 4, seed=1, epochs=1, skip=[(2, 4), (9, 10)])
+    states = [loader.state_dict()]
+    states.extend(loader.state_dict() for _ in loader)
+    assert [loader.state_at(count) for count in range(len(states))] == states
+    assert [loader.served_step(count) for count in range(7)] == [0, 1, 4, 5, 6, 7, 8]
+    with pytest.raises(ArgumentError, match=r"index must be at least 0; got -1 \(steps\)"):
+        loader.state_at(-1)
+
+
+def test_the_number_of_served_steps_begins_anew_after_the_end():
+    loader = Loader(Numbers(12), 4, seed=1, epochs=1, skip=[(0, 1)])
+    assert [loader.num_served, *(loader.num_served for _ in loader)] == [0, 1, 2]
+    assert (loader.num_served, loader.step) == (0, 3)
+    loader.load_state_dict(loader.state_dict())
+    assert loader.num_served == 2
+
+
+def test_the_loader_of_another_rank_is_as_if_made_for_it_and_independent():
+    loader = Loader(Numbers(40), 8, seed=1, epochs=1)
+    next(iter(loader))
+    others = [loader.for_rank(rank=rank, world_size=3) for rank in range(3)]
+    made = Loader(Numbers(40), 8, seed=1, epochs=1, rank=1, world_size=3)
+    made.load_state_dict(loader.state_dict())
+    assert [numbers(other) for other in others][1] == numbers(made)
+    assert (loader.step, loader.world_size, others[1].rank, others[1].world_size) == (1, 1, 1, 3)
+    with pytest.raises(ArgumentError, match=r"rank must be in \[0, 1\]; got 2"):
+        loader.for_rank(rank=2, world_size=2)
