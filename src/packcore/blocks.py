@@ -29,22 +29,30 @@ _FEW_ROWS = 3
 """Up to here copying rows one by one beats a NumPy call for all of them."""
 
 
-class _Group(NamedTuple):
-    """Blocks that begin in one chunk: rows [low, high) of a sorted list."""
+class _Cut(NamedTuple):
+    """How a chunk is cut into blocks."""
 
     chunk: int
-    low: int
-    high: int
-    numbers: npt.NDArray[np.int64]
-    """`(high - low,)`: the blocks, counted from the first that begins in the chunk."""
+    first_id: int
+    """The first block that begins in it."""
     first: int
-    """Where that first one begins in the chunk, in tokens."""
+    """Where that block begins in the chunk, in tokens."""
     spacing: int
     """Tokens from one block's start to the next one's."""
     num_fitting: int
     """Blocks that end in the chunk too: the first ones."""
+
+
+class _Group(NamedTuple):
+    """Blocks that begin in one chunk: places [low, high) of a sorted list."""
+
+    cut: _Cut
+    low: int
+    high: int
+    numbers: npt.NDArray[np.int64]
+    """`(high - low,)`: the blocks, counted from the first that begins in the chunk."""
     num_whole: int
-    """How many of `numbers` do."""
+    """How many of them end in the chunk too: the first ones."""
 
 
 class Blocks:
@@ -86,6 +94,7 @@ class Blocks:
         self.stride = check_int("stride", wanted, low=1, unit="tokens")
         self.within_chunks = bool(within_chunks)
         self._ids = range(int(self._all_bounds[-1])) if selection is None else selection
+        self._cuts: dict[int, _Cut] = {}
 
     def __reduce__(self) -> tuple[functools.partial[Blocks], tuple[TokenRow, int]]:
         make = functools.partial(
@@ -293,32 +302,41 @@ class Blocks:
         """Splits ascending block numbers by the chunk that the blocks begin in."""
         chunks = np.searchsorted(self.chunk_bounds, ids, side="right") - 1
         edges = (np.flatnonzero(chunks[1:] != chunks[:-1]) + 1).tolist()
-        spacing = self.stride * self._ids.step
         for low, high in itertools.pairwise([0, *edges, len(ids)] if len(ids) else []):
-            index = int(chunks[low])
+            cut = self._cut(int(chunks[low]))
+            numbers = ids[low:high] - cut.first_id
+            num_whole = high - low
+            if numbers[-1] >= cut.num_fitting:
+                num_whole = int(np.searchsorted(numbers, cut.num_fitting))
+            yield _Group(cut, low, high, numbers, num_whole)
+
+    def _cut(self, index: int) -> _Cut:
+        """Returns how chunk `index` is cut; it has a block."""
+        cut = self._cuts.get(index)
+        if cut is None:
             first_id = self.chunk_bounds[index : index + 1]
             first = int(self.starts(first_id)[0] - self.dataset.bounds[index])
             num_tokens = int(self.dataset.bounds[index + 1] - self.dataset.bounds[index])
+            spacing = self.stride * self._ids.step
             fitting = max(0, (num_tokens - self.block_size - first) // spacing + 1)
-            numbers = ids[low:high] - first_id
-            num_whole = int(np.searchsorted(numbers, fitting))
-            yield _Group(index, low, high, numbers, first, spacing, fitting, num_whole)
+            cut = self._cuts[index] = _Cut(index, int(first_id[0]), first, spacing, fitting)
+        return cut
 
     def _copy_rows(self, group: _Group, out: npt.NDArray[Any]) -> None:
         """Copies the blocks of a group that end in its chunk."""
-        numbers, size = group.numbers[: group.num_whole], self.block_size
+        cut, numbers, size = group.cut, group.numbers[: group.num_whole], self.block_size
         if len(numbers) <= _FEW_ROWS or not self.dataset.mmap:
             for row, number in enumerate(numbers.tolist()):
-                start = group.first + number * group.spacing
-                out[row] = self.dataset.chunk_tokens(group.chunk, start, start + size)
+                start = cut.first + number * cut.spacing
+                out[row] = self.dataset.chunk_tokens(cut.chunk, start, start + size)
             return
-        tokens = self.dataset.chunk_map(group.chunk)
+        tokens = self.dataset.chunk_map(cut.chunk)
         # All blocks of the chunk as a table, one a row; rows may overlap.
         (item,) = tokens.strides
-        strides = (group.spacing * item, item)
-        shape = (group.num_fitting, size)
-        table = np.ndarray(shape, tokens.dtype, tokens, group.first * item, strides)
-        if group.spacing == size:
+        strides = (cut.spacing * item, item)
+        shape = (cut.num_fitting, size)
+        table = np.ndarray(shape, tokens.dtype, tokens, cut.first * item, strides)
+        if cut.spacing == size:
             table.take(numbers, axis=0, out=out, mode="clip")  # "raise" would copy twice
         else:
             out[:] = table[numbers]  # `take` would first copy the whole table
@@ -362,8 +380,8 @@ class Blocks:
         for group in self._groups(ids[order]):
             whole = group.low + group.num_whole
             row, value = _inside(
-                self.dataset.chunk_document_starts(group.chunk),
-                group.first + group.numbers[: group.num_whole] * group.spacing,
+                self.dataset.chunk_document_starts(group.cut.chunk),
+                group.cut.first + group.numbers[: group.num_whole] * group.cut.spacing,
                 self.block_size,
             )
             rows.append(order[group.low + row])

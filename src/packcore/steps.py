@@ -33,6 +33,10 @@ FIELDS = ("tokens", *_DOCUMENT_FIELDS, "mask")
 _SLAB_BYTES = 4 * 2**20
 """Steps are read in slabs of about this size: many blocks of a chunk at once, inside a cache."""
 
+_MADE_ROWS = 128
+"""Batches are made of about this many rows at once, which they then share: NumPy calls are few,
+and whoever keeps a batch keeps no more than its neighbours alive."""
+
 _LOCATED_ROWS = 2**13
 """Rows located at once: small arrays cost NumPy a call each, whatever they hold."""
 
@@ -81,6 +85,7 @@ class StepReader:
         self._block_size = stream.mixture.block_size
         slab_rows = _SLAB_BYTES // (self._block_size * stream.dtype.itemsize)
         self._slab_steps = max(1, slab_rows // len(rows))
+        self._steps_at_once = max(1, _MADE_ROWS // len(rows))
         self.num_located = max(1, _LOCATED_ROWS // len(rows))
         """How many steps `batches` likes to be given at a time."""
         self._group: tuple[int, Located] | None = None
@@ -103,14 +108,15 @@ class StepReader:
             return self._read(*task, buffers[slot])
 
         for slab in made_ahead(read, self._slabs(runs), prefetch):
-            for number, step in enumerate(slab.steps):
-                yield step, self._batch(slab, number)
+            for first in range(0, len(slab.steps), self._steps_at_once):
+                yield from self._make(slab, first, first + self._steps_at_once)
 
     def batch_at(self, step: int) -> Batch:
         """Returns the batch of one step."""
         located = self.locate(step)
         buffer = np.empty((max(1, len(located.ids)), self._block_size), self._stream.dtype)
-        return self._batch(self._read([step], located, buffer), 0)
+        ((_, batch),) = self._make(self._read([step], located, buffer), 0, 1)
+        return batch
 
     def locate(self, step: int) -> Located:
         """Returns what stands in the rows of a step; rows of fill are left out."""
@@ -154,26 +160,40 @@ class StepReader:
             offsets = np.concatenate((offsets, np.repeat(offsets[-1:], num_fill)))
         return _Slab(steps, buffer, rows, starts, offsets)
 
-    def _batch(self, slab: _Slab, number: int) -> Batch:
-        """Makes the batch of one step of a slab."""
-        num_rows = len(self._rows)
-        part = slice(number * num_rows, (number + 1) * num_rows)
-        tokens = np.empty((num_rows, self._block_size), self._dtype)
-        take_rows(slab.tokens, slab.rows[part], tokens)
-        num_real = self._num_real(slab.steps[number])
-        if num_real < num_rows:
-            tokens[num_real:] = 0
+    def _make(self, slab: _Slab, first: int, last: int) -> list[tuple[int, Batch]]:
+        """Makes the batches of steps [first, last) of a slab: parts of arrays that they share."""
+        steps, num_rows = slab.steps[first:last], len(self._rows)
+        rows = slab.rows[first * num_rows : last * num_rows]
+        num_fill = num_rows - self._num_real(steps[-1])
+        made = {"tokens": self._make_tokens(slab, rows, num_fill)}
         if self._fields is None:
-            return tokens
-        made: dict[str, npt.NDArray[Any]] = {"tokens": tokens}
-        if "mask" in self._fields:
-            made["mask"] = np.arange(num_rows) < num_real
-        if self._wanted:
-            offsets = slab.offsets[part.start : part.stop + 1]
-            starts, offsets = slab.starts[offsets[0] : offsets[-1]], offsets - offsets[0]
-            for field in self._wanted:
-                made[field] = _DOCUMENT_FIELDS[field](starts, offsets, self._block_size)
-        return {field: made[field] for field in self._fields}
+            return list(zip(steps, _parts(made["tokens"], num_rows), strict=True))
+        made["mask"] = np.arange(len(rows)) < len(rows) - num_fill
+        offsets = slab.offsets[first * num_rows : last * num_rows + 1]
+        for field in self._wanted:
+            starts = slab.starts[offsets[0] : offsets[-1]]
+            make = _DOCUMENT_FIELDS[field]
+            made[field] = make(starts, offsets - offsets[0], self._block_size)
+        columns = {field: _parts(made[field], num_rows) for field in self._fields}
+        if "document_starts" in columns:
+            most = np.diff(offsets).reshape(-1, num_rows).max(axis=1, initial=1).tolist()
+            parts = columns["document_starts"]
+            columns["document_starts"] = [
+                part[:, :width].copy() for part, width in zip(parts, most, strict=True)
+            ]
+        return [
+            (step, {field: parts[number] for field, parts in columns.items()})
+            for number, step in enumerate(steps)
+        ]
+
+    def _make_tokens(
+        self, slab: _Slab, rows: npt.NDArray[np.intp], num_fill: int
+    ) -> npt.NDArray[Any]:
+        tokens = np.empty((len(rows), self._block_size), self._dtype)
+        take_rows(slab.tokens, rows, tokens)
+        if num_fill:
+            tokens[-num_fill:] = 0
+        return tokens
 
     def _num_real(self, step: int) -> int:
         """Returns how many of the rows of a step are not fill."""
@@ -182,3 +202,8 @@ class StepReader:
             return len(self._rows)
         first = step * self._global_batch_size + self._rows.start
         return min(max(end - first, 0), len(self._rows))
+
+
+def _parts(array: npt.NDArray[Any], num_rows: int) -> list[npt.NDArray[Any]]:
+    """Returns the views of `num_rows` rows each, in order."""
+    return [array[low : low + num_rows] for low in range(0, len(array), num_rows)]
