@@ -137,7 +137,7 @@ class Phase:
         before, after = self._quotas(period), self._quotas(period + 1)
         shares = np.array(after) - np.array(before)
         slots = np.repeat(np.arange(len(shares)), shares)
-        key = derive_key(self._seed, "mixture", self.start, period)
+        key = derive_key("mixture", self._seed, self.start, period)
         drawn = slots[permute(np.arange(self.period), self.period, key)]
         # Sorted by source, places stay in order: each source's samples follow one another.
         places = np.argsort(drawn, kind="stable")
