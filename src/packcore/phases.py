@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,20 @@ _MIN_PERIOD = 1024
 
 MAX_PERIOD = 2**24
 """The longest period in positions: no source may have a smaller share than one in so many."""
+
+_PIECE = 2**16
+"""Places of a period that are shuffled at a time: what this takes stays in a cache."""
+
+
+class _Draws(NamedTuple):
+    """What is drawn in one period."""
+
+    sources: npt.NDArray[np.unsignedinteger[Any]]
+    """`(period,)`, as narrow as it may be: the source of each place."""
+    ranks: npt.NDArray[np.int32]
+    """`(period,)`: how many of the period's samples of that source come before it."""
+    firsts: npt.NDArray[np.int64]
+    """`(num_sources,)`: the samples of each source that come before the period."""
 
 
 class Phase:
@@ -78,9 +93,10 @@ class Phase:
         indices = np.empty_like(positions)
         for period in np.unique(periods).tolist():
             chosen = periods == period
-            drawn, numbers = self._periods[period]
-            sources[chosen] = drawn[places[chosen]]
-            indices[chosen] = numbers[places[chosen]]
+            draws = self._periods[period]
+            drawn = draws.sources[places[chosen]]
+            sources[chosen] = drawn
+            indices[chosen] = draws.firsts[drawn] + draws.ranks[places[chosen]]
         return sources, indices
 
     def counts(self, position: int) -> list[int]:
@@ -92,7 +108,7 @@ class Phase:
         period, place = divmod(position - self.start, self.period)
         counts = self._quotas(period)
         if place:
-            drawn = self._periods[period][0][:place]
+            drawn = self._periods[period].sources[:place]
             inside = np.bincount(drawn, minlength=len(counts)).tolist()
             counts = [count + more for count, more in zip(counts, inside, strict=True)]
         return [count + more for count, more in zip(counts, self._base, strict=True)]
@@ -109,7 +125,7 @@ class Phase:
             return self.start + needed
         period = self._last_period_below(source, needed)
         missing = needed - self._quotas(period)[source]
-        (places,) = np.nonzero(self._periods[period][0] == source)
+        (places,) = np.nonzero(self._periods[period].sources == source)
         return self.start + period * self.period + int(places[missing - 1]) + 1
 
     def _last_period_below(self, source: int, count: int) -> int:
@@ -132,16 +148,18 @@ class Phase:
             counts[index] += 1
         return counts
 
-    def _make_period(self, period: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Returns, for each place of a period, the source and the position in that source."""
-        before, after = self._quotas(period), self._quotas(period + 1)
-        shares = np.array(after) - np.array(before)
-        slots = np.repeat(np.arange(len(shares)), shares)
+    def _make_period(self, period: int) -> _Draws:
+        before, after = np.array(self._quotas(period)), np.array(self._quotas(period + 1))
+        shares = after - before
+        ends = np.cumsum(shares)
         key = derive_key("mixture", self._seed, self.start, period)
-        drawn = slots[permute(np.arange(self.period), self.period, key)]
+        sources = np.empty(self.period, np.min_scalar_type(len(shares)))
+        for start in range(0, self.period, _PIECE):
+            places = permute(np.arange(start, min(start + _PIECE, self.period)), self.period, key)
+            sources[start : start + _PIECE] = np.searchsorted(ends, places, side="right")
         # Sorted by source, places stay in order: each source's samples follow one another.
-        places = np.argsort(drawn, kind="stable")
-        firsts = np.array(self._base) + np.array(before) - (np.cumsum(shares) - shares)
-        numbers = np.empty(self.period, np.int64)
-        numbers[places] = np.arange(self.period) + firsts[slots]
-        return drawn, numbers
+        order = np.argsort(sources, kind="stable")
+        ranks = np.empty(self.period, np.int32)
+        ranks[order] = np.arange(self.period, dtype=np.int32)
+        ranks -= (ends - shares).astype(np.int32)[sources]
+        return _Draws(sources, ranks, np.array(self._base) + before)
