@@ -1,6 +1,6 @@
 """Chunk files joined into one long row of tokens, with the documents in it.
 
-`open` is the door. Finding the files is for `packcore.chunks`, reading blocks of the row for
+`open` is the door. Finding the files is for `packcore.formats`, reading blocks of the row for
 `packcore.blocks`.
 """
 
@@ -18,8 +18,8 @@ import numpy.typing as npt
 from packcore.blocks import Blocks
 from packcore.cache import Cache, max_maps
 from packcore.checks import check_int
-from packcore.chunks import find_chunks
 from packcore.errors import ArgumentError
+from packcore.formats import find_files
 from packcore.protocols import TokenFile
 
 __all__ = ["Dataset", "open"]
@@ -36,32 +36,37 @@ def open(  # noqa: A001 - `packcore.open` is what the reader reads
     source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
     sep_token: int | None = None,
+    dtype: npt.DTypeLike | None = None,
     mmap: bool = True,
 ) -> Dataset:
-    """Opens packed chunk files as one row of tokens.
+    """Opens packed chunk files, or token files of another format, as one row of tokens.
 
-    Every file's header is read, checked and compared here, so that nothing is found wrong in
-    the middle of a run.
+    The format is found by content (see `packcore.formats`). Every file's header is read, checked
+    and compared here, so that nothing is found wrong in the middle of a run.
 
     Args:
         source: a folder (all its manifests in name order, or all its .bin files if it has no
             manifest), a chunk file, a manifest, a prefix as in `corpus/train`, a glob, or a list
             of files in the order wanted.
-        sep_token: the id that ends a document, for chunks whose documents were not recorded.
+        sep_token: the id that ends a document, for files whose documents were not recorded.
             Where there is no manifest, the run of this id at the very end of a prefix is taken
             for fill, except for its first.
+        dtype: of the tokens, for files that do not say it: raw .bin and .npy.
         mmap: False reads with plain file reads, for file systems that refuse many maps.
 
     Raises:
         NoDataError: nothing is there.
-        FormatError: a file is not a chunk, or a manifest does not fit its files.
-        MismatchError: two files differ in dtype or chunk_size.
-        ArgumentError: `sep_token` does not fit the files' dtype.
+        FormatError: a file is of no known format or breaks the rules of its own, or a manifest
+            does not fit its files.
+        MismatchError: two files differ in format, dtype or chunk_size.
+        ArgumentError: `sep_token` does not fit the files' dtype, or `dtype` has to be named or
+            contradicts them.
+        MissingExtraError: an optional package is needed for this format.
         ArgumentTypeError: `source` is not a path and not a list of paths.
     """
     if sep_token is not None:
         sep_token = check_int("sep_token", sep_token, low=-(2**63))
-    return Dataset(find_chunks(source, sep_token=sep_token), mmap=mmap)
+    return Dataset(find_files(source, sep_token=sep_token, dtype=dtype), mmap=mmap)
 
 
 class Dataset:

@@ -35,6 +35,7 @@ __all__ = [
     "VERSION",
     "ChunkHeader",
     "code",
+    "describe_head",
     "dtypes",
     "map_tokens",
     "read_header",
@@ -204,16 +205,29 @@ def _check_size(path: str, header: ChunkHeader, file_bytes: int) -> None:
     )
 
 
-def _foreign(path: str, head: bytes, file_bytes: int) -> FormatError:
-    looks = next((what for magic, what in _MAGICS if head.startswith(magic)), None)
+def describe_head(head: bytes, file_bytes: int) -> str:
+    """Returns what a file seems to be, as the end of a sentence.
+
+    Args:
+        head: its first bytes, 64 or so.
+        file_bytes: its size.
+
+    Examples:
+        >>> describe_head(b"PAR1....", 4000)
+        'it looks like a Parquet file'
+    """
     if not head:
-        found = "it is empty"
-    elif looks:
-        found = f"it looks like {looks}"
-    else:
-        found = f"it starts with {head[: len(HDR_MAGIC)]!r} and has {file_bytes} bytes"
+        return "it is empty"
+    looks = next((what for magic, what in _MAGICS if head.startswith(magic)), None)
+    if looks:
+        return f"it looks like {looks}"
+    return f"it starts with {head[: len(HDR_MAGIC)]!r} and has {file_bytes} bytes"
+
+
+def _foreign(path: str, head: bytes, file_bytes: int) -> FormatError:
     return FormatError(
-        f"{path} is not a LITPKDS chunk: expected {HDR_MAGIC!r} at byte 0, but {found}.",
+        f"{path} is not a LITPKDS chunk: expected {HDR_MAGIC!r} at byte 0, but "
+        f"{describe_head(head, file_bytes)}.",
         path=path,
         offset=0,
         expected=HDR_MAGIC,
