@@ -162,6 +162,16 @@ class Loader:
         index = check_int("index", index, low=0, unit="steps")
         return int(self.skip.steps(np.array([index]))[0])
 
+    def seek(self, num_served: int) -> None:
+        """Goes to where a run stands that has served so many steps.
+
+        Raises:
+            ArgumentError: `num_served` is negative.
+        """
+        step = self.served_step(num_served)
+        self.close()
+        self._step, self._ended = step, False
+
     @property
     def position(self) -> int:
         """Blocks of the order that come before the next step, over all ranks."""

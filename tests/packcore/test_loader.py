@@ -586,6 +586,20 @@ def test_the_state_at_a_count_is_the_state_that_a_run_has_there():
         loader.state_at(-1)
 
 
+@pytest.mark.parametrize("skip", [(), [(1, 3), (6, 7)]])
+def test_seeking_leads_to_where_a_run_stands_that_has_served_as_much(skip):
+    loader = Loader(Numbers(30), 3, seed=5, epochs=1, skip=skip)
+    every = [numbers([batch]) for batch in loader]
+    for count in reversed(range(len(every) + 1)):
+        running = iter(loader)
+        loader.seek(count)
+        assert (loader.num_served, next(running, None)) == (count, None)
+        assert loader.state_dict() == loader.state_at(count)
+        assert [numbers([batch]) for batch in loader] == every[count:]
+    with pytest.raises(ArgumentError, match="index must be at least 0; got -1"):
+        loader.seek(-1)
+
+
 def test_the_number_of_served_steps_begins_anew_after_the_end():
     loader = Loader(Numbers(12), 4, seed=1, epochs=1, skip=[(0, 1)])
     assert [loader.num_served, *(loader.num_served for _ in loader)] == [0, 1, 2]
