@@ -13,6 +13,7 @@ import bisect
 import copy
 import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from numbers import Real
 from typing import Literal, NamedTuple
 
@@ -186,12 +187,12 @@ class Mixture:
                 name="weights",
                 value=by_name,
             )
-        total = math.fsum(drawn.values())
+        total = sum(map(Fraction, drawn.values()))  # exact, and never infinite
         for name, weight in drawn.items():
-            if weight * MAX_PERIOD < total:
+            if Fraction(weight) * MAX_PERIOD < total:
                 raise ArgumentError(
-                    f"A weight must be 0 or at least 1/{MAX_PERIOD} of their sum; got {weight} of "
-                    f"{total} for {name!r}.",
+                    f"A weight must be 0 or at least 1/{MAX_PERIOD} of their sum; got {weight} "
+                    f"for {name!r} in {drawn}.",
                     name="weights",
                     value=weight,
                 )
@@ -319,7 +320,10 @@ def _check_weight(name: str, weight: object) -> float:
             name="weights",
             value=weight,
         )
-    number = float(weight)
+    try:
+        number = float(weight)
+    except OverflowError:  # an int or a Fraction beyond every float
+        number = math.inf
     if not (math.isfinite(number) and number >= 0):
         raise ArgumentError(
             f"The weight of {name!r} must be finite and at least 0; got {number}.",
