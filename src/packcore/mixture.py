@@ -83,15 +83,12 @@ class Mixture:
         """name -> blocks, in the order of the sources."""
         self.weights: tuple[Weights, ...] = ()
         """The weights, from position 0 on, each until the next one's start."""
-        self._max_epochs = dict(max_epochs or {})
         first: dict[str, float] = {}
         for name, pair in sources.items():
             self.blocks[name], first[name] = _check_source(name, pair)
+        self._max_epochs = self._check_epochs({} if max_epochs is None else max_epochs)
         self.weights = (self._check_weights(0, first),)
-        for name, limit in self._max_epochs.items():
-            self._check_name(name)
-            check_int(f"max_epochs[{name!r}]", limit, low=0, unit="epochs")
-        for position, weights in schedule or ():
+        for position, weights in _check_schedule(schedule):
             self.weights = self.reweight(position, weights).weights
 
     def __repr__(self) -> str:
@@ -169,6 +166,20 @@ class Mixture:
         """Returns how many blocks of a source may be drawn in all; None for no limit."""
         epochs, num_blocks = self.max_epochs[name], len(self.blocks[name])
         return None if epochs is None and num_blocks else num_blocks * (epochs or 0)
+
+    def _check_epochs(self, max_epochs: object) -> dict[str, int]:
+        if not isinstance(max_epochs, Mapping):
+            raise ArgumentTypeError(
+                f"max_epochs must be a dict of name -> epochs; got {max_epochs!r}.",
+                name="max_epochs",
+                value=max_epochs,
+            )
+        for name in max_epochs:
+            self._check_name(name)
+        return {
+            name: check_int(f"max_epochs[{name!r}]", limit, low=0, unit="epochs")
+            for name, limit in max_epochs.items()
+        }
 
     def _check_name(self, name: object) -> None:
         if name not in self.blocks:
@@ -311,6 +322,23 @@ def _check_source(name: object, pair: object) -> tuple[BlockReader, float]:
             value=blocks,
         )
     return blocks, _check_weight(name, weight)
+
+
+def _check_schedule(schedule: object) -> list[tuple[int, Mapping[str, float]]]:
+    """Returns the changes of a schedule; `Mixture.reweight` checks what is in them."""
+    listed = list(schedule) if isinstance(schedule, Iterable) else schedule
+    if listed is None:
+        return []
+    if not isinstance(listed, list) or not all(
+        isinstance(change, tuple | list) and len(change) == 2  # noqa: PLR2004 - when and what
+        for change in listed
+    ):
+        raise ArgumentTypeError(
+            f"schedule must be a list of (position, {{name: weight}}); got {schedule!r}.",
+            name="schedule",
+            value=schedule,
+        )
+    return listed
 
 
 def _check_weight(name: str, weight: object) -> float:
