@@ -273,8 +273,8 @@ class Dataset:
         if not self.has_documents:
             chunk = next(chunk for chunk in self.chunks if not chunk.has_documents)
             raise ArgumentError(
-                f"Where documents begin was not recorded for {chunk.path}. Name the id that ends "
-                "a document: packcore.open(..., sep_token=...).",
+                f"{chunk.missing_documents} Name the id that ends a document: "
+                "packcore.open(..., sep_token=...).",
                 name="sep_token",
             )
 

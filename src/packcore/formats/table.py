@@ -20,7 +20,7 @@ from packcore.checks import check_int
 from packcore.chunks import find_chunks
 from packcore.errors import ArgumentError, FormatError, MismatchError, NoDataError
 from packcore.format import describe_head
-from packcore.formats import litpkds, megatron
+from packcore.formats import datatrove, fairseq, litpkds, llmc, megatron, numpyfile, olmo, raw
 from packcore.formats.options import Options
 from packcore.formats.reading import file_bytes, read_head
 from packcore.protocols import TokenFile
@@ -61,6 +61,12 @@ class Format:
 _FORMATS: list[Format] = [
     Format("LITPKDS", litpkds.find, litpkds.open_files),
     Format("Megatron", megatron.find, megatron.open_files),
+    Format("fairseq", fairseq.find, fairseq.open_files),
+    Format("llm.c", llmc.find, llmc.open_files),
+    Format("datatrove", datatrove.find, datatrove.open_files),
+    Format("NumPy", numpyfile.find, numpyfile.open_files),
+    Format("OLMo", olmo.find, olmo.open_files),
+    Format("raw", raw.find, raw.open_files),
 ]
 """In the order in which they are asked: those without a magic come last."""
 
@@ -107,8 +113,6 @@ def find_files(
     if found is None:
         files: Sequence[TokenFile] = find_chunks(source, sep_token=sep_token)
     else:
-        if not chosen:
-            _check_splits(found[1])
         files = tuple(found[0].open_files(found[1], options))
     if not files:
         raise NoDataError(f"There are no tokens in {source!r}.")
@@ -131,10 +135,12 @@ def _list_paths(source: _Source) -> tuple[list[str], bool]:
     return sorted(glob.glob(path, recursive=True), key=_natural), False
 
 
-def _natural(path: str) -> list[str | int]:
-    """Sorts train2.bin before train10.bin."""
-    parts = _NUMBER.split(path)
-    return [int(part) if index % 2 else part for index, part in enumerate(parts)]
+def _natural(path: str) -> list[list[str | int]]:
+    """Sorts train.bin before train2.bin before train10.bin."""
+    return [
+        [int(part) if index % 2 else part for index, part in enumerate(_NUMBER.split(field))]
+        for field in path.split(".")
+    ]
 
 
 def _sort_out(
@@ -147,10 +153,14 @@ def _sort_out(
     """
     claims: dict[str, Format] = {}
     for path in paths:
-        found = list(_claims(path, options))
+        found = dict(_claims(path, options))
         if not found and chosen and not os.path.isdir(path):
             raise _unknown(path)
+        if os.path.isdir(path) and os.path.abspath(path) not in found:
+            _check_splits(found)
         claims.update(found)
+    if not chosen:
+        _check_splits(claims)
     formats = list(dict.fromkeys(claims.values()))
     if len(formats) > 1:
         raise _mixed(claims)
