@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from array import array
+from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -20,10 +21,10 @@ from packcore.checks import check_choice, check_int
 from packcore.errors import ArgumentError, ArgumentTypeError, ClosedError, PackcoreError
 from packcore.format import code
 from packcore.ids import IdRule, Ids
-from packcore.manifest import Manifest, check_prefix, write_manifest
-from packcore.writer import ChunkWriter, prepare_folder
+from packcore.manifest import ChunkEntry, Manifest, check_prefix, write_manifest
+from packcore.writer import ChunkWriter, OnChunk, prepare_folder
 
-__all__ = ["PackedDatasetBuilder"]
+__all__ = ["PackedDatasetBuilder", "choose_dtype"]
 
 _Sep = Literal["before", "after"]
 
@@ -38,7 +39,8 @@ class PackedDatasetBuilder:
     is every byte of the chunk files. Use it as a context manager, or call `close`: that writes
     the last chunk and the manifest. When the `with` block is left by an exception, neither is
     written. The chunks until then stay, whole and readable, but a later builder of the same
-    prefix is refused until it is told to overwrite them; the same holds after a kill.
+    prefix is refused until it is told to overwrite them, or which of them are `finished`; the
+    same holds after a kill.
 
     Every id is checked before anything of its call is written. A full chunk is hashed and
     written by threads while the next one is filled: if the disk refuses, the call that fills the
@@ -57,11 +59,17 @@ class PackedDatasetBuilder:
         overwrite: remove the files of this prefix that are there, now.
         tokenizer: the tokenizer's name, for the manifest.
         tokenizer_hash: the tokenizer's hash, for the manifest.
+        finished: full chunks of the same build that an earlier builder gave to `on_chunk`, all
+            from the first on. They stay, what is added goes behind them, and every other file of
+            the prefix is removed. The caller knows which documents are in them: the rest of one
+            that was cut at their end is added with `add_array`.
+        on_chunk: called with a chunk's entry once it is on disk, in order, in this thread.
 
     Raises:
         ArgumentError: an argument breaks its rule, or `dtype` is "auto" without a `vocab_size`.
         ArgumentTypeError: an argument is of a wrong type.
         OverwriteError: files of this prefix are there, and `overwrite` is False.
+        NoDataError: a file of a `finished` chunk is gone.
         WriteError: the folder cannot be made or written to.
 
     Examples:
@@ -91,30 +99,34 @@ class PackedDatasetBuilder:
         overwrite: bool = False,
         tokenizer: str | None = None,
         tokenizer_hash: str | None = None,
+        finished: Iterable[ChunkEntry] | None = None,
+        on_chunk: OnChunk | None = None,
     ) -> None:
         if vocab_size is not None:
             vocab_size = check_int("vocab_size", vocab_size, low=1, unit="ids")
         check_choice("auto_cutoff", auto_cutoff, tuple(_INT32_FROM))
-        stored = _choose_dtype(dtype, vocab_size, _INT32_FROM[auto_cutoff])
+        stored = choose_dtype(dtype, vocab_size, auto_cutoff)
         self._rule = IdRule(stored, vocab_size)
         self._manifest = Manifest(
             check_prefix(prefix),
             stored,
             check_int("chunk_size", chunk_size, low=1, unit="tokens"),
             self._rule.check_one("sep_token", sep_token),
-            (),
+            _check_finished(finished, chunk_size),
             vocab_size,
             tokenizer,
             tokenizer_hash,
         )
         self._outdir = os.fspath(outdir)
-        self._writer = ChunkWriter(self._outdir, self._manifest)
+        self._writer = ChunkWriter(self._outdir, self._manifest, on_chunk)
         self._chunk_size = self._manifest.chunk_size
         self._sep = np.array([self._manifest.sep_token], stored)
         self._tokens = self._writer.new_chunk()
         self._fill = 0
         self._starts = array("q")
-        prepare_folder(self._outdir, prefix, overwrite=overwrite)
+        kept = None if finished is None else self._manifest.chunks
+        prepare_folder(self._outdir, prefix, overwrite=overwrite, finished=kept)
+        self._records_documents = any(entry.num_documents is not None for entry in kept or ())
 
     @property
     def dtype(self) -> type[np.generic]:
@@ -236,8 +248,11 @@ class PackedDatasetBuilder:
 
     write_remainder = write_reminder
 
-    def close(self) -> Manifest:
+    def close(self, *, provenance: dict[str, Any] | None = None) -> Manifest:
         """Writes the last chunk, if there is a token in it, and then the manifest.
+
+        Args:
+            provenance: how the corpus was made, for the manifest; a JSON object.
 
         Returns:
             The manifest; closing again returns it again.
@@ -257,7 +272,7 @@ class PackedDatasetBuilder:
             entries = self._writer.finish()
             if self._records_documents:
                 entries = self._writer.add_missing_sidecars()
-            manifest = replace(self._manifest, chunks=tuple(entries))
+            manifest = replace(self._manifest, chunks=tuple(entries), provenance=provenance)
             write_manifest(self._outdir, manifest)
         except BaseException as error:
             self._fail(error)
@@ -365,7 +380,21 @@ class PackedDatasetBuilder:
         self._starts = array("q")
 
 
-def _choose_dtype(dtype: npt.DTypeLike, vocab_size: int | None, int32_from: int) -> np.dtype[Any]:
+def choose_dtype(
+    dtype: npt.DTypeLike,
+    vocab_size: int | None,
+    auto_cutoff: Literal["reference", "exact"] = "reference",
+) -> np.dtype[Any]:
+    """Returns the dtype that tokens are stored in, little-endian.
+
+    Args:
+        dtype: one that the format has, or "auto".
+        vocab_size: decides for "auto".
+        auto_cutoff: where "auto" changes to int32; see `PackedDatasetBuilder`.
+
+    Raises:
+        ArgumentError: the format has no such dtype, or "auto" has no vocab_size to go by.
+    """
     if isinstance(dtype, str) and dtype == "auto":
         if vocab_size is None:
             raise ArgumentError(
@@ -373,9 +402,24 @@ def _choose_dtype(dtype: npt.DTypeLike, vocab_size: int | None, int32_from: int)
                 "a dtype such as 'uint16'.",
                 name="vocab_size",
             )
-        dtype = np.uint16 if vocab_size < int32_from else np.int32
+        dtype = np.uint16 if vocab_size < _INT32_FROM[auto_cutoff] else np.int32
     code(dtype)
     return np.dtype(dtype).newbyteorder("<")
+
+
+def _check_finished(
+    finished: Iterable[ChunkEntry] | None, chunk_size: int
+) -> tuple[ChunkEntry, ...]:
+    entries = tuple(finished or ())
+    for index, entry in enumerate(entries):
+        if entry.num_tokens != chunk_size:
+            raise ArgumentError(
+                f"finished[{index}] must be full; got {entry.num_tokens} of {chunk_size} tokens. "
+                "Leave it out: what was in it is added again.",
+                name="finished",
+                value=entry,
+            )
+    return entries
 
 
 def _check_sep(sep: object) -> None:

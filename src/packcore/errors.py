@@ -11,6 +11,7 @@ PackcoreError
 ├── WriteError         (OSError)            the disk refused; earlier chunks are whole
 ├── ClosedError        (ValueError)         a closed builder or loader was used
 ├── StateError         (ValueError)         a saved state belongs to something else
+├── WorkerError        (RuntimeError)       a process of a build was killed
 └── MissingExtraError  (ImportError)        an optional package is not installed
 
 Every error takes one message, so that it survives a pipe between processes; facts are
@@ -33,6 +34,7 @@ __all__ = [
     "PackcoreError",
     "StateError",
     "TokenError",
+    "WorkerError",
     "WriteError",
 ]
 
@@ -161,6 +163,10 @@ class StateError(PackcoreError, ValueError):
         self.field = field
         self.expected = expected
         self.got = got
+
+
+class WorkerError(PackcoreError, RuntimeError):
+    """A process that worked for this one was killed, by the system or for want of memory."""
 
 
 class MissingExtraError(PackcoreError, ImportError):

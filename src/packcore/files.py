@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packcore.errors import WriteError
 
-__all__ = ["check_writable", "remove_files", "remove_leftovers", "write_whole"]
+__all__ = ["check_writable", "remove_files", "remove_leftovers", "sync_folder", "write_whole"]
 
 # A leading dot hides it from glob(prefix + "*"); the random part keeps two threads apart.
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>[0-9]{1,10})\.[0-9a-f]{8}\.tmp", re.DOTALL)
@@ -52,7 +52,7 @@ def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -94,7 +94,7 @@ def remove_files(paths: Iterable[str | os.PathLike[str]]) -> None:
         except OSError as error:
             raise _write_error("remove", path, error) from error
     for folder in folders:
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 def remove_leftovers(folder: str | os.PathLike[str], is_ours: Callable[[str], bool]) -> None:
@@ -129,7 +129,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Makes a rename or a removal last through a power cut, where the file system can."""
     if not hasattr(os, "O_DIRECTORY"):  # Windows
         return

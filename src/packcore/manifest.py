@@ -59,6 +59,8 @@ _NPY_HEADER = re.compile(
 )
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TOTALS = ("num_chunks", "num_tokens", "num_documents", "fingerprint")
+_OPTIONAL = ("provenance",)
+"""Fields that a manifest may lack: packcore 0.1.0 wrote none, and reads a file that has them."""
 _Record = TypeVar("_Record", "ChunkEntry", "Manifest")
 
 
@@ -129,6 +131,8 @@ class Manifest:
     """The tokenizer's name, as the builder was told."""
     tokenizer_hash: str | None = None
     """The tokenizer's hash, as the builder was told."""
+    provenance: dict[str, Any] | None = None
+    """How the corpus was made, as the builder was told: a JSON object; None if nobody said."""
 
     def __post_init__(self) -> None:
         check_prefix(self.prefix)
@@ -143,6 +147,8 @@ class Manifest:
             value = getattr(self, name)
             if not isinstance(value, str | None):
                 raise _wrong_type(name, value, "a string or None")
+        if not isinstance(self.provenance, dict | None):
+            raise _wrong_type("provenance", self.provenance, "a dict or None")
         _check_chunks(self.chunks, self.chunk_size)
 
     @property
@@ -283,10 +289,11 @@ def write_manifest(folder: str | os.PathLike[str], manifest: Manifest) -> str:
     """
     record: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
     for field in dataclasses.fields(Manifest):
-        if field.name != "chunks":
+        if field.name not in ("chunks", *_OPTIONAL):
             record[field.name] = getattr(manifest, field.name)
     record["dtype"] = manifest.dtype.name
     record.update({field: getattr(manifest, field) for field in _TOTALS})
+    record.update({name: getattr(manifest, name) for name in _OPTIONAL if getattr(manifest, name)})
     record["chunks"] = [dataclasses.asdict(entry) for entry in manifest.chunks]
     text = json.dumps(record, indent=1, default=operator.index, allow_nan=False) + "\n"
     path = manifest_path(folder, manifest.prefix)
@@ -383,12 +390,12 @@ def _build(path: str, where: str, kind: type[_Record], record: object) -> _Recor
         raise _format_error(path, where.rstrip("."), "a JSON object", record)
     names = [field.name for field in dataclasses.fields(kind)]
     for name in names:
-        if name not in record:
+        if name not in record and name not in _OPTIONAL:
             raise FormatError(
                 f"{path}: the field {where}{name} is missing. Build it again.", path=path
             )
     try:
-        return kind(**{name: record[name] for name in names})
+        return kind(**{name: record[name] for name in names if name in record})
     except (ArgumentError, ArgumentTypeError) as error:
         raise FormatError(
             f"{path}: {where}{error} Build it again.", path=path, got=error.value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packcore.errors import OverwriteError
+from packcore.errors import NoDataError, OverwriteError
 from packcore.files import check_writable, remove_files, remove_leftovers, write_whole
 from packcore.format import VERSION, ChunkHeader
 from packcore.manifest import (
@@ -28,7 +29,10 @@ from packcore.manifest import (
     list_files,
 )
 
-__all__ = ["ChunkWriter", "prepare_folder"]
+__all__ = ["ChunkWriter", "OnChunk", "prepare_folder"]
+
+OnChunk = Callable[[ChunkEntry], object]
+"""Called with a chunk's entry once its files are on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,20 @@ class _Flight:
 
 
 class ChunkWriter:
-    """Writes and hashes one chunk at a time, in two threads, while the caller fills the next."""
+    """Writes and hashes one chunk at a time, in two threads, while the caller fills the next.
 
-    def __init__(self, outdir: str, manifest: Manifest) -> None:
+    Args:
+        outdir: the folder.
+        manifest: of the build; its chunks are on disk already, and what is written comes behind.
+        on_chunk: called in the caller's thread, in the chunks' order.
+    """
+
+    def __init__(self, outdir: str, manifest: Manifest, on_chunk: OnChunk | None = None) -> None:
         self._outdir = outdir
         self._prefix = manifest.prefix
         self._header = ChunkHeader(VERSION, manifest.dtype, manifest.chunk_size)
-        self._entries: list[ChunkEntry] = []
+        self._entries = list(manifest.chunks)
+        self._on_chunk = on_chunk
         self._flight: _Flight | None = None
         self._spare = self.new_chunk()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="packcore-builder")
@@ -94,9 +105,12 @@ class ChunkWriter:
         if self._flight is not None:
             self._flight.written.result()
             # In this form it may be done twice: Ctrl-C can come between any two lines.
-            self._entries[self._flight.chunk_index :] = [self._flight.described.result()]
+            entry = self._flight.described.result()
+            self._entries[self._flight.chunk_index :] = [entry]
             self._spare = self._flight.tokens
             self._flight = None
+            if self._on_chunk is not None:
+                self._on_chunk(entry)
         return self._entries
 
     def add_missing_sidecars(self) -> list[ChunkEntry]:
@@ -150,18 +164,28 @@ def _describe(
     )
 
 
-def prepare_folder(outdir: str, prefix: str, *, overwrite: bool) -> None:
-    """Makes the folder, and sees to it that there is no file of `prefix` in it.
+def prepare_folder(
+    outdir: str, prefix: str, *, overwrite: bool, finished: Sequence[ChunkEntry] | None = None
+) -> None:
+    """Makes the folder, and sees to it that only what is to stay of `prefix` is in it.
 
     Temporary files that a killed build of the same prefix left are removed.
 
+    Args:
+        outdir: the folder.
+        prefix: what the files' names begin with.
+        overwrite: remove all files of the prefix.
+        finished: the chunks of a build that goes on: they stay, other files of the prefix are
+            removed. None for a new build, which removes nothing unasked.
+
     Raises:
-        OverwriteError: there are files of this prefix, and `overwrite` is False.
+        OverwriteError: there are files of this prefix, and neither argument says what to do.
+        NoDataError: a file of a finished chunk is gone.
         WriteError: the folder cannot be made or written to.
     """
     check_writable(chunk_path(outdir, prefix, 0))
     existing = list_files(outdir, prefix)
-    if existing and not overwrite:
+    if existing and not overwrite and finished is None:
         raise OverwriteError(
             f"{existing[0]} is there already, and {len(existing) - 1} more files of prefix "
             f"{prefix!r} in {outdir}: a finished build, or the whole chunks of one that was "
@@ -169,6 +193,22 @@ def prepare_folder(outdir: str, prefix: str, *, overwrite: bool) -> None:
             "anew, or choose another prefix.",
             path=existing[0],
         )
+    kept = set(_files_of(outdir, finished or ()))
+    for path in sorted(kept.difference(existing)):
+        raise NoDataError(
+            f"There is no file {path}, which an earlier run of this build finished. Put it back, "
+            "or build anew with overwrite=True.",
+            path=path,
+        )
     remove_leftovers(outdir, partial(is_file_of, prefix))
-    remove_files(existing[:1])  # the manifest: without it the rest is no set
-    remove_files(existing[1:])
+    unwanted = [path for path in existing if path not in kept]
+    remove_files(unwanted[:1])  # the manifest: without it the rest is no set
+    remove_files(unwanted[1:])
+
+
+def _files_of(outdir: str, entries: Sequence[ChunkEntry]) -> Iterator[str]:
+    for entry in entries:
+        path = os.path.join(outdir, entry.file)
+        yield path
+        if entry.num_documents is not None:
+            yield documents_path(path)

@@ -18,6 +18,7 @@ FACTS = {
     "WriteError": {"path": "x.bin", "errno": 28},
     "ClosedError": {},
     "StateError": {"field": "seed", "expected": 1, "got": 2},
+    "WorkerError": {},
     "MissingExtraError": {},
 }
 

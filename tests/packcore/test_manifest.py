@@ -173,6 +173,7 @@ FAULTS = [  # (what it is, field, value, words of the message)
     (entry, "min_id", "0", "min_id must be a number or None; got '0' (str)."),
     (entry, "max_id", False, "max_id must be a number or None; got False (bool)."),
     (entry, "max_id", float("inf"), "max_id must be finite; got inf."),
+    (manifest, "provenance", "web", "provenance must be a dict or None; got 'web' (str)."),
     (manifest, "prefix", "", "prefix must be a plain name"),
     (manifest, "prefix", None, "prefix must be a string; got None (NoneType)."),
     (manifest, "dtype", "uint16", "dtype must be a NumPy dtype; got 'uint16' (str)."),
@@ -207,9 +208,16 @@ def test_a_value_that_breaks_its_rule_is_refused(make, field, value, message):
     assert str(caught.value).startswith(message)
 
 
-FIELDS = [field.name for field in dataclasses.fields(Manifest)]
+FIELDS = [field.name for field in dataclasses.fields(Manifest) if field.name != "provenance"]
 ENTRY_FIELDS = [field.name for field in dataclasses.fields(ChunkEntry)]
 TOTALS = ["format", "version", "num_chunks", "num_tokens", "num_documents", "fingerprint"]
+
+
+def test_provenance_is_kept_and_may_be_missing(tmp_path):
+    made = {"inputs": {"num_files": 2}, "skipped": []}
+    write_manifest(tmp_path, manifest(provenance=made))
+    assert read_manifest(manifest_path(tmp_path, "web")).provenance == made
+    assert read_manifest(stored(tmp_path, lambda _: None)).provenance is None
 
 
 @pytest.mark.parametrize("field", FIELDS + TOTALS)
