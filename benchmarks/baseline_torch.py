@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from benchmarks.baseline import read_blocks
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RawDataset(IterableDataset[torch.Tensor]):
-    """Yields each block of each chunk once, as an int64 tensor."""
+    """Yields each block of each chunk once, as an int64 tensor. Workers take files in turn."""
 
     def __init__(self, files: list[str], *, n_chunks: int, block_size: int, seed: int) -> None:
         self._files, self._n_chunks = files, n_chunks
@@ -22,8 +22,10 @@ class RawDataset(IterableDataset[torch.Tensor]):
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         """Starts one pass."""
+        worker = get_worker_info()
+        files = self._files if worker is None else self._files[worker.id :: worker.num_workers]
         blocks = read_blocks(
-            self._files, n_chunks=self._n_chunks, block_size=self._block_size, seed=self._seed
+            files, n_chunks=self._n_chunks, block_size=self._block_size, seed=self._seed
         )
         return map(torch.from_numpy, blocks)
 

@@ -20,11 +20,17 @@ except ModuleNotFoundError as error:
 from packcore.builder import PackedDatasetBuilder
 from packcore.format import HDR_MAGIC, HDR_SIZE, code, dtypes
 from packcore.reference import CombinedDatasetIterator
+from packcore_torch.batches import BatchDataset, resume
+from packcore_torch.blocks import BlockDataset
+from packcore_torch.loading import BatchLoader
 from packcore_torch.reference import CombinedDataset, PackedDataset, PackedDatasetIterator
 
 __all__ = [
     "HDR_MAGIC",
     "HDR_SIZE",
+    "BatchDataset",
+    "BatchLoader",
+    "BlockDataset",
     "CombinedDataset",
     "CombinedDatasetIterator",
     "PackedDataset",
@@ -32,4 +38,5 @@ __all__ = [
     "PackedDatasetIterator",
     "code",
     "dtypes",
+    "resume",
 ]
