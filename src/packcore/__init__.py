@@ -6,6 +6,7 @@ from packcore.builder import PackedDatasetBuilder
 from packcore.dataset import Dataset, open  # noqa: A004 - packcore.open is the door
 from packcore.loader import Loader
 from packcore.mixture import Mixture
+from packcore.pipeline import build
 from packcore.reference import (
     CombinedDataset,
     CombinedDatasetIterator,
@@ -24,6 +25,7 @@ __all__ = [
     "PackedDatasetBuilder",
     "PackedDatasetIterator",
     "__version__",
+    "build",
     "documents",
     "open",
     "trainers",
