@@ -1,0 +1,23 @@
+import numpy as np
+import pytest
+
+import packcore
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """60 documents in several chunks, each of 1 to 29 random tokens and a separator."""
+    return build(tmp_path_factory.mktemp("corpus"), seed=0)
+
+
+@pytest.fixture(scope="session")
+def other_corpus(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("other"), seed=1)
+
+
+def build(folder, *, seed):
+    rng = np.random.default_rng(seed)
+    with packcore.PackedDatasetBuilder(folder, "train", 64, 0, vocab_size=100) as builder:
+        for length in rng.integers(1, 30, size=60):
+            builder.add_document(rng.integers(1, 100, size=length), sep="after")
+    return packcore.open(folder)
