@@ -1,0 +1,181 @@
+"""StepDataset: the loader's batches by number, as a grain.MapDataset."""
+
+import copy
+import pickle
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import numpy as np
+import pytest
+from pipelines import READ_HERE, assert_same, check_every_state, grain, states_of, workers
+
+import packcore
+from packcore.errors import StateError
+from packcore_grain import CheckedDataset, StepDataset
+
+experimental = grain.experimental
+
+
+@pytest.fixture
+def loader(corpus):
+    return packcore.Loader(corpus.blocks(8), 8, seed=1, epochs=1, skip=[(1, 3)])
+
+
+@pytest.fixture
+def steps(loader):
+    return StepDataset(loader)
+
+
+def test_grains_checker_passes_at_every_step_and_after_json(steps, loader):
+    dataset = steps.to_iter_dataset()
+    experimental.assert_equal_output_after_checkpoint(dataset)
+    assert_same(check_every_state(dataset), list(loader))
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_threads_give_the_plain_order_and_states(steps, loader, num_threads):
+    dataset = experimental.multithread_prefetch(steps.to_iter_dataset(), num_threads, 2)
+    experimental.assert_equal_output_after_checkpoint(dataset)
+    assert_same(check_every_state(dataset), list(loader))
+
+
+def test_processes_give_the_plain_order_and_states(steps, loader):
+    next(iter(steps.to_iter_dataset()))  # what has been read from goes to another process as well
+    batches = list(loader)
+    dataset = steps.to_iter_dataset().mp_prefetch(workers(2))
+    with closing(iter(dataset)) as iterator:
+        states = []
+        for batch in batches[:6]:
+            states.append(iterator.get_state())
+            np.testing.assert_array_equal(next(iterator), batch)
+        iterator.set_state(states[3])
+        assert_same([next(iterator) for _ in range(4)], batches[3:7])
+
+
+def test_any_step_can_be_read_at_any_time(steps, loader):
+    batches = list(loader)
+    order = np.random.default_rng(0).integers(len(batches), size=60).tolist()
+    order += [0, 1, 2, 3, 3, 4, 5, 6, 9, 12, 11, 10, 9, 8, 2, 5, 8, 11, 12, 0, 0, 0]
+    for index in order:
+        np.testing.assert_array_equal(steps[index], batches[index])
+
+
+def test_threads_may_share_a_dataset(steps, loader):
+    batches = list(loader) * 20
+    with ThreadPoolExecutor(8) as pool:
+        assert_same(list(pool.map(steps.__getitem__, range(len(batches)))), batches)
+
+
+def test_an_error_ends_reading_ahead(steps, loader, monkeypatch):
+    assert_same([steps[index] for index in range(4)], list(loader)[:4])
+
+    def fails(*_):
+        raise OSError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packcore.Blocks, "gather_grouped", fails)
+        with pytest.raises(OSError, match="gone"):
+            [steps[index] for index in range(4, 100)]
+    assert_same([steps[index] for index in range(4, 9)], list(loader)[4:9])
+
+
+def test_past_the_end_it_begins_anew_and_repeats(steps, loader):
+    count = len(steps)
+    np.testing.assert_array_equal(steps[count + 3], steps[3])
+    repeated = steps.repeat(2)
+    assert len(repeated) == 2 * count
+    assert_same(list(repeated), list(loader) * 2)
+
+
+def test_slices_shuffles_and_maps_of_it_are_datasets(steps, loader):
+    batches = list(loader)
+    assert_same(list(steps[3::2]), batches[3::2])
+    assert_same(list(steps.map(np.int64)[:2]), batches[:2])
+    shuffled = list(steps.shuffle(seed=1))
+    assert sorted(batch.tobytes() for batch in shuffled) == sorted(map(np.ndarray.tobytes, batches))
+
+
+def test_an_endless_loader_has_the_longest_length_there_is(corpus):
+    endless = StepDataset(packcore.Loader(corpus.blocks(8), 8, seed=1))
+    assert len(endless) == sys.maxsize
+    expected = packcore.Loader(corpus.blocks(8), 8, seed=1).batch_at(10**9)
+    np.testing.assert_array_equal(endless[10**9], expected)
+    assert len(list(experimental.LimitIterDataset(endless.to_iter_dataset(), 40))) == 40
+
+
+def test_the_element_spec_is_that_of_the_batches(steps):
+    spec = experimental.get_element_spec(steps.to_iter_dataset())
+    assert (spec.shape, spec.dtype) == (steps[0].shape, steps[0].dtype)
+
+
+def test_ranks_share_each_batch(steps, loader):
+    ranks = [StepDataset(loader, rank=rank, world_size=3) for rank in range(3)]
+    np.testing.assert_array_equal(np.concatenate([rank[4] for rank in ranks]), steps[4])
+
+
+def test_it_reads_without_threads_whatever_the_loader_does(steps, loader):
+    assert loader.prefetch == 2
+    before = threading.active_count()
+    iterator = iter(steps.to_iter_dataset())
+    assert [next(iterator).shape for _ in range(6)] == [(8, 8)] * 6
+    assert threading.active_count() == before
+
+
+def test_copies_and_pickles_read_the_same(steps):
+    for _ in range(3):
+        expected = steps[len(steps) // 2]
+    for other in (copy.deepcopy(steps), pickle.loads(pickle.dumps(steps))):
+        np.testing.assert_array_equal(other[len(steps) // 2], expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"seed": 2}, "seed"), ({"shuffle": None}, "shuffle"), ({"size": 4}, "global_batch_size")],
+)
+def test_a_state_of_another_order_is_refused_by_the_field(corpus, steps, change, field):
+    size = change.pop("size", 8)
+    loader = packcore.Loader(corpus.blocks(8), size, **{"seed": 1, "epochs": 1} | change)
+    state = iter(steps.to_iter_dataset()).get_state()
+    with pytest.raises(StateError, match=field) as caught:
+        iter(StepDataset(loader).to_iter_dataset()).set_state(state)
+    assert caught.value.field == field
+
+
+def test_a_state_of_other_data_or_version_or_without_grains_is_refused(other_corpus, steps):
+    iterator = iter(steps.to_iter_dataset())
+    state = iterator.get_state()
+    others = packcore.Loader(other_corpus.blocks(8), 8, seed=1, epochs=1)
+    for field, change in {"version": 2, "parent": 3}.items():
+        with pytest.raises(StateError, match=field) as caught:
+            iterator.set_state(state | {field: change})
+        assert caught.value.field == field
+    with pytest.raises(StateError, match="fingerprint") as caught:
+        iter(StepDataset(others).to_iter_dataset()).set_state(state)
+    assert caught.value.field == "fingerprint"
+
+
+def test_after_a_transformation_states_are_checked_by_wrapping(steps, other_corpus):
+    def piped(steps):
+        return CheckedDataset(steps.map(np.int64).to_iter_dataset(READ_HERE), steps)
+
+    assert_same(check_every_state(piped(steps)), list(steps.to_iter_dataset()))
+    others = StepDataset(packcore.Loader(other_corpus.blocks(8), 8, seed=1, epochs=1))
+    with pytest.raises(StateError, match="fingerprint"):
+        iter(piped(others)).set_state(states_of(piped(steps))[0][1])
+
+
+def test_the_next_index_counts_elements_and_can_be_set(steps):
+    iterator = iter(steps.to_iter_dataset())
+    next(iterator)
+    assert experimental.get_next_index(iterator) == 1
+    experimental.set_next_index(iterator, 4)
+    np.testing.assert_array_equal(next(iterator), steps[4])
+
+
+def test_a_closed_iterator_gives_nothing_more(steps):
+    iterator = iter(steps.to_iter_dataset())
+    iterator.close()
+    with pytest.raises(ValueError, match="closed iterator"):
+        next(iterator)
