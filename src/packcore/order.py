@@ -7,6 +7,8 @@ mixture belongs to is for `packcore.mixture`.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +18,7 @@ import numpy.typing as npt
 from packcore.cache import Cache
 from packcore.permutation import derive_key, permute
 
-__all__ = ["SHUFFLES", "Order", "Shuffle"]
+__all__ = ["SHUFFLES", "Order", "Shuffle", "runs"]
 
 Shuffle = Literal["global", "window"] | None
 SHUFFLES = ("global", "window", None)
@@ -30,6 +32,11 @@ class _Windows:
     """`(num_chunks,)`: the chunks in the order of this epoch."""
     bounds: npt.NDArray[np.int64]
     """`(num_chunks + 1,)`: blocks before each of them, in this epoch's order."""
+
+    def part(self, window: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Returns the chunks of a window of `size` chunks, and their bounds."""
+        first = window * size
+        return self.chunks[first : first + size], self.bounds[first : first + size + 1]
 
 
 class Order:
@@ -85,49 +92,67 @@ class Order:
         if self._shuffle is None:
             return epochs, indices
         ids = np.empty_like(indices)
-        for epoch in np.unique(epochs).tolist():
-            chosen = epochs == epoch
-            ids[chosen] = self._shuffled(epoch, indices[chosen])
+        for epoch, run in runs(epochs):
+            ids[run] = self._shuffled(epoch, indices[run])
         return epochs, ids
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks of the source."""
+        return len(self._bounds) - 1
 
     def window_of(self, epoch: int, block: int) -> int:
         """Returns the window of an epoch, counted in it, that a block is in."""
         chunk = int(np.searchsorted(self._bounds, block, side="right")) - 1
         return int(np.flatnonzero(self._windows[epoch].chunks == chunk)[0]) // self._window
 
+    def next_window(self, epoch: int, window: int) -> tuple[int, int]:
+        """Returns the epoch and the number of the window after this one."""
+        more = (window + 1) * self._window < self.num_chunks
+        return (epoch, window + 1) if more else (epoch + 1, 0)
+
     def window_chunks(self, epoch: int, window: int) -> list[int]:
-        """Returns the chunks of a window, the one after the last being the next epoch's first."""
-        chunks = self._windows[epoch].chunks
-        found = chunks[window * self._window : (window + 1) * self._window]
-        return found.tolist() if len(found) else self.window_chunks(epoch + 1, 0)
+        """Returns the chunks of a window, in order."""
+        found: list[int] = self._windows[epoch].part(window, self._window)[0].tolist()
+        return found
 
     def _shuffled(self, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         if self._shuffle == "global":
             return permute(indices, self.num_blocks, derive_key(self._seed, self._name, epoch))
-        bounds = self._windows[epoch].bounds
-        windows = (np.searchsorted(bounds, indices, side="right") - 1) // self._window
+        firsts = self._windows[epoch].bounds[:-1][:: self._window]
+        windows = np.searchsorted(firsts, indices, side="right") - 1
         ids = np.empty_like(indices)
-        for window in np.unique(windows).tolist():
-            chosen = windows == window
-            ids[chosen] = self._window_ids(epoch, window, indices[chosen])
+        for window, run in runs(windows):
+            ids[run] = self._window_ids(epoch, window, indices[run])
         return ids
 
     def _window_ids(
         self, epoch: int, window: int, indices: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
         """Shuffles indices of one window among the blocks of its chunks."""
-        plan = self._windows[epoch]
-        first = window * self._window
-        last = min(first + self._window, len(plan.chunks))
-        low, high = int(plan.bounds[first]), int(plan.bounds[last])
+        chunks, bounds = self._windows[epoch].part(window, self._window)
         key = derive_key(self._seed, self._name, epoch, window)
-        places = permute(indices - low, high - low, key) + low
-        slots = np.searchsorted(plan.bounds, places, side="right") - 1
-        return self._bounds[plan.chunks[slots]] + places - plan.bounds[slots]
+        places = permute(indices - bounds[0], int(bounds[-1] - bounds[0]), key)
+        places += bounds[0]
+        slots = np.searchsorted(bounds, places, side="right") - 1
+        places += (self._bounds[chunks] - bounds[:-1])[slots]
+        return places
 
     def _make_windows(self, epoch: int) -> _Windows:
-        num_chunks = len(self._bounds) - 1
+        num_chunks = self.num_chunks
         key = derive_key(self._seed, self._name, epoch, "chunks")
         chunks = permute(np.arange(num_chunks), num_chunks, key)
         sizes = np.diff(self._bounds)[chunks]
         return _Windows(chunks, np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes))))
+
+
+def runs(values: npt.NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
+    """Yields each run of equal values that follow one another, and where it is.
+
+    Examples:
+        >>> list(runs(np.array([7, 7, 9])))
+        [(7, slice(0, 2, None)), (9, slice(2, 3, None))]
+    """
+    edges = (np.flatnonzero(values[1:] != values[:-1]) + 1).tolist()
+    for low, high in itertools.pairwise([0, *edges, len(values)] if len(values) else []):
+        yield int(values[low]), slice(low, high)

@@ -5,8 +5,9 @@ What is made is for the caller.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -17,12 +18,9 @@ _Result = TypeVar("_Result")
 
 
 def made_ahead(
-    make: Callable[[_Task, int], _Result], tasks: Iterator[_Task], depth: int
-) -> Iterator[_Result]:
-    """Yields `make(task, slot)` for each task, up to `depth` of them made ahead.
-
-    At most depth + 1 results are in use at a time: those ahead, and the one last yielded. `slot`
-    is a number in [0, depth] that no other result in use has, so that buffers can be reused.
+    make: Callable[[_Task], _Result], tasks: Iterator[_Task], depth: int
+) -> Generator[_Result, None, None]:
+    """Yields `make(task)` for each task, up to `depth` of them made ahead.
 
     An exception in the thread is raised here, in its turn. Closing the generator (which `break`,
     an exception and Ctrl-C do too) waits for the result being made; no thread is left.
@@ -33,22 +31,22 @@ def made_ahead(
         depth: results made ahead; 0 makes each when it is asked for, without a thread.
 
     Examples:
-        >>> list(made_ahead(lambda task, slot: (task * task, slot), iter(range(5)), 1))
-        [(0, 0), (1, 1), (4, 0), (9, 1), (16, 0)]
+        >>> list(made_ahead(lambda task: task * task, iter(range(5)), 1))
+        [0, 1, 4, 9, 16]
     """
     if depth == 0:
-        for task in tasks:
-            yield make(task, 0)
+        yield from map(make, tasks)
         return
     pending: deque[Future[_Result]] = deque()
+    is_finalizing = sys.is_finalizing  # at the interpreter's end modules lose their names
     thread = ThreadPoolExecutor(1, thread_name_prefix="packcore-prefetch")
     try:
-        for number, task in enumerate(tasks):
-            # The result before last is out of use once the caller comes back for one more.
-            pending.append(thread.submit(make, task, number % (depth + 1)))
+        for task in tasks:
+            pending.append(thread.submit(make, task))
             if len(pending) > depth:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:
-        thread.shutdown(wait=True, cancel_futures=True)
+        if not is_finalizing():  # else it has been joined
+            thread.shutdown(wait=True, cancel_futures=True)

@@ -5,7 +5,8 @@ Which steps there are, and which come next, is for `packcore.loader`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,10 +31,10 @@ _DOCUMENT_FIELDS: dict[str, Callable[..., npt.NDArray[Any]]] = {
 FIELDS = ("tokens", *_DOCUMENT_FIELDS, "mask")
 """What a batch may hold; see `packcore.Loader`."""
 
-_SLAB_BYTES = 4 * 2**20
+_SLAB_BYTES = 2 * 2**20
 """Steps are read in slabs of about this size: many blocks of a chunk at once, inside a cache."""
 
-_MADE_ROWS = 128
+_MADE_ROWS = 64
 """Batches are made of about this many rows at once, which they then share: NumPy calls are few,
 and whoever keeps a batch keeps no more than its neighbours alive."""
 
@@ -97,25 +98,27 @@ class StepReader:
 
         Args:
             runs: arrays of steps, `(num_steps,)`, int64.
-            prefetch: slabs that a thread reads ahead; 0 for no thread.
+            prefetch: slabs whose batches a thread makes ahead; 0 for no thread.
         """
         shape = (self._slab_steps * len(self._rows), self._block_size)
-        # Slabs reuse these; batches are copies. Memory is taken when a buffer is first written.
-        buffers = [np.empty(shape, self._stream.dtype) for _ in range(prefetch + 1)]
+        # Each slab is read into this and copied out of it. Memory is taken when it is written.
+        buffer = np.empty(shape, self._stream.dtype)
 
-        def read(task: tuple[list[int], Located], slot: int) -> _Slab:
-            self._stream.warm(task[1])
-            return self._read(*task, buffers[slot])
+        def make(task: tuple[list[int], Located]) -> Iterable[tuple[int, Batch]]:
+            if prefetch:
+                self._stream.warm(task[1])
+            batches = self._make(self._read(*task, buffer))
+            return list(batches) if prefetch else batches
 
-        for slab in made_ahead(read, self._slabs(runs), prefetch):
-            for first in range(0, len(slab.steps), self._steps_at_once):
-                yield from self._make(slab, first, first + self._steps_at_once)
+        with closing(made_ahead(make, self._slabs(runs), prefetch)) as slabs:
+            for slab in slabs:
+                yield from slab
 
     def batch_at(self, step: int) -> Batch:
         """Returns the batch of one step."""
         located = self.locate(step)
         buffer = np.empty((max(1, len(located.ids)), self._block_size), self._stream.dtype)
-        ((_, batch),) = self._make(self._read([step], located, buffer), 0, 1)
+        ((_, batch),) = self._make(self._read([step], located, buffer))
         return batch
 
     def locate(self, step: int) -> Located:
@@ -160,7 +163,13 @@ class StepReader:
             offsets = np.concatenate((offsets, np.repeat(offsets[-1:], num_fill)))
         return _Slab(steps, buffer, rows, starts, offsets)
 
-    def _make(self, slab: _Slab, first: int, last: int) -> list[tuple[int, Batch]]:
+    def _make(self, slab: _Slab) -> Iterator[tuple[int, Batch]]:
+        """Yields (step, batch) for a slab, whose tokens must stay until the last."""
+        size = self._steps_at_once
+        for first in range(0, len(slab.steps), size):
+            yield from self._make_some(slab, first, first + size)
+
+    def _make_some(self, slab: _Slab, first: int, last: int) -> list[tuple[int, Batch]]:
         """Makes the batches of steps [first, last) of a slab: parts of arrays that they share."""
         steps, num_rows = slab.steps[first:last], len(self._rows)
         rows = slab.rows[first * num_rows : last * num_rows]

@@ -158,11 +158,11 @@ class Stream:
             reader, order = self.readers[source], self._orders[source]
             epoch, block = int(located.epochs[chosen][-1]), int(located.ids[chosen][-1])
             here = (epoch, order.window_of(epoch, block))
-            before = self._warmed.get(source)
-            if here != before and hasattr(reader, "warm"):
+            if here != self._warmed.get(source) and hasattr(reader, "warm"):
+                if source not in self._warmed:
+                    reader.warm(order.window_chunks(*here))
+                reader.warm(order.window_chunks(*order.next_window(*here)))
                 self._warmed[source] = here
-                for ahead in (0, 1) if before is None else (1,):
-                    reader.warm(order.window_chunks(epoch, here[1] + ahead))
 
 
 def _by_source(

@@ -14,28 +14,15 @@ def threads():
 @pytest.mark.parametrize("depth", [0, 1, 2, 5])
 @pytest.mark.parametrize("num_tasks", [0, 1, 2, 7])
 def test_results_come_in_order(depth, num_tasks):
-    made = made_ahead(lambda task, _: task * 10, iter(range(num_tasks)), depth)
+    made = made_ahead(lambda task: task * 10, iter(range(num_tasks)), depth)
     assert list(made) == [10 * task for task in range(num_tasks)]
     assert threads() == []
-
-
-@pytest.mark.parametrize("depth", [0, 1, 3])
-def test_a_slot_is_not_reused_while_its_result_is_in_use(depth):
-    buffers = [[] for _ in range(depth + 1)]
-
-    def make(task, slot):
-        buffers[slot][:] = [task]
-        return buffers[slot]
-
-    for task, buffer in enumerate(made_ahead(make, iter(range(50)), depth)):
-        time.sleep(0.001)  # time for the thread to overwrite it
-        assert buffer == [task]
 
 
 def test_no_more_than_depth_results_are_ahead():
     started = []
 
-    def make(task, _):
+    def make(task):
         started.append(task)
         return task
 
@@ -48,7 +35,7 @@ def test_no_more_than_depth_results_are_ahead():
 
 
 def test_an_exception_comes_in_its_turn():
-    def make(task, _):
+    def make(task):
         if task == 2:
             raise OSError("gone")
         return task
@@ -61,7 +48,7 @@ def test_an_exception_comes_in_its_turn():
 
 
 def test_closing_waits_for_the_thread_and_leaves_none():
-    made = made_ahead(lambda task, _: time.sleep(0.02) or task, itertools.count(), 2)
+    made = made_ahead(lambda task: time.sleep(0.02) or task, itertools.count(), 2)
     next(made)
     assert len(threads()) == 1
     made.close()
