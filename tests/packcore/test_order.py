@@ -67,8 +67,9 @@ def test_a_windows_blocks_come_from_its_chunks_only(sizes, window, seed):
             at += count
             seen += chunks
         assert sorted(seen) == list(range(len(sizes)))
-        following = order.window_chunks(epoch, -(-len(sizes) // window))
-        assert following == order.window_chunks(epoch + 1, 0)
+        following = [order.next_window(epoch, number) for number in range(-(-len(sizes) // window))]
+        assert following[:-1] == [(epoch, number + 1) for number in range(len(following) - 1)]
+        assert following[-1] == (epoch + 1, 0)
 
 
 def test_a_window_above_all_chunks_mixes_all_blocks():
