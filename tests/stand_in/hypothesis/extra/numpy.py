@@ -1,0 +1,3 @@
+from hypothesis import __getattr__
+
+__all__ = ["__getattr__"]
