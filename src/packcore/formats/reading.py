@@ -209,7 +209,9 @@ def import_extra(module: str, *, extra: str, needed_for: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
+        package = module if module.startswith("backports.") else module.partition(".")[0]
         raise MissingExtraError(
-            f"{needed_for} needs the package {package}: pip install 'packcore[{extra}]'."
+            f"{needed_for} needs the package {package}. Install it with: pip install "
+            f'"packcore[{extra}]"',
+            name=package,
         ) from error

@@ -20,7 +20,21 @@ from packcore.checks import check_int
 from packcore.chunks import find_chunks
 from packcore.errors import ArgumentError, FormatError, MismatchError, NoDataError
 from packcore.format import describe_head
-from packcore.formats import datatrove, fairseq, litpkds, llmc, megatron, numpyfile, olmo, raw
+from packcore.formats import (
+    arrayrecord,
+    arrow,
+    datatrove,
+    fairseq,
+    levanter,
+    litdata,
+    litpkds,
+    llmc,
+    mds,
+    megatron,
+    numpyfile,
+    olmo,
+    raw,
+)
 from packcore.formats.options import Options
 from packcore.formats.reading import file_bytes, read_head
 from packcore.protocols import TokenFile
@@ -64,6 +78,11 @@ _FORMATS: list[Format] = [
     Format("fairseq", fairseq.find, fairseq.open_files),
     Format("llm.c", llmc.find, llmc.open_files),
     Format("datatrove", datatrove.find, datatrove.open_files),
+    Format("litdata", litdata.find, litdata.open_files),
+    Format("MDS", mds.find, mds.open_files),
+    Format("Hugging Face", arrow.find, arrow.open_files),
+    Format("levanter", levanter.find, levanter.open_files),
+    Format("ArrayRecord", arrayrecord.find, arrayrecord.open_files),
     Format("NumPy", numpyfile.find, numpyfile.open_files),
     Format("OLMo", olmo.find, olmo.open_files),
     Format("raw", raw.find, raw.open_files),
