@@ -6,6 +6,7 @@ What is made is for the caller.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,7 +40,12 @@ def made_ahead(
         return
     pending: deque[Future[_Result]] = deque()
     is_finalizing = sys.is_finalizing  # at the interpreter's end modules lose their names
-    thread = ThreadPoolExecutor(1, thread_name_prefix="packcore-prefetch")
+    started: list[threading.Thread] = []
+    thread = ThreadPoolExecutor(
+        1,
+        thread_name_prefix="packcore-prefetch",
+        initializer=lambda: started.append(threading.current_thread()),
+    )
     try:
         for task in tasks:
             pending.append(thread.submit(make, task))
@@ -49,4 +55,6 @@ def made_ahead(
             yield pending.popleft().result()
     finally:
         if not is_finalizing():  # else it has been joined
-            thread.shutdown(wait=True, cancel_futures=True)
+            # The garbage collector may close this in the thread itself, which then just ends.
+            inside = threading.current_thread() in started
+            thread.shutdown(wait=not inside, cancel_futures=True)

@@ -1,3 +1,4 @@
+import gc
 import itertools
 import threading
 import time
@@ -52,4 +53,24 @@ def test_closing_waits_for_the_thread_and_leaves_none():
     next(made)
     assert len(threads()) == 1
     made.close()
+    assert threads() == []
+
+
+def test_the_garbage_collector_may_close_it_in_its_own_thread():
+    dropped = threading.Event()
+
+    def make(task):
+        if task:
+            dropped.wait()
+            gc.collect()
+        return task
+
+    made = made_ahead(make, itertools.count(), 1)
+    cycle = [made]
+    cycle.append(cycle)
+    next(made)
+    (thread,) = threads()
+    del made, cycle
+    dropped.set()
+    thread.join(10)
     assert threads() == []
