@@ -1,7 +1,14 @@
+import os
+
 import numpy as np
 import pytest
 
 import packcore
+
+collect_ignore = ["jax_process.py"]  # a script: it needs JAX and is run by its test
+
+# Read when JAX begins, which is later. A mesh needs more than one device.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
 
 @pytest.fixture(scope="session")
