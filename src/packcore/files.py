@@ -94,7 +94,10 @@ def remove_files(paths: Iterable[str | os.PathLike[str]]) -> None:
         except OSError as error:
             raise _write_error("remove", path, error) from error
     for folder in folders:
-        sync_folder(folder)
+        try:
+            sync_folder(folder)
+        except OSError as error:
+            raise _write_error("remove files of", folder, error) from error
 
 
 def remove_leftovers(folder: str | os.PathLike[str], is_ours: Callable[[str], bool]) -> None:

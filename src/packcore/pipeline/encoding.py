@@ -131,7 +131,8 @@ class Encoder:
                 raise
         else:
             return flat.astype(self.recipe.dtype), lengths, {}
-        return flat[:0], lengths[:0], refused
+        nothing = np.empty(0, np.int64)
+        return nothing, nothing, refused
 
     def _mark(
         self, flat: npt.NDArray[Any], lengths: npt.NDArray[np.int64]

@@ -48,16 +48,20 @@ class InputFile:
     """When it was last changed, in nanoseconds since 1970."""
 
 
-def list_inputs(sources: Sources) -> tuple[InputFile, ...]:
+def list_inputs(
+    sources: Sources, *, without: str | os.PathLike[str] | None = None
+) -> tuple[InputFile, ...]:
     """Lists the files that `sources` name.
 
     They come in the order of the sources; those of a folder or a glob in the order of their
     paths. A folder is searched through all its subfolders for the endings that are known; hidden
-    files and folders are passed over. In a folder that Hugging Face `save_to_disk` wrote, the
+    files and folders are passed over, and so is a plain .json, which as a rule describes the
+    others: name it, or call it .jsonl. In a folder that Hugging Face `save_to_disk` wrote, the
     files are those that its state.json names. A file that is named twice is listed once.
 
     Args:
         sources: files, folders and globs, or one of them.
+        without: a folder that is not searched: where the corpus goes.
 
     Raises:
         NoDataError: a source names nothing, or no file of a known kind.
@@ -75,15 +79,16 @@ def list_inputs(sources: Sources) -> tuple[InputFile, ...]:
     if not named:
         raise NoDataError("The list of inputs is empty; name at least one file or folder.")
     found: dict[str, InputFile] = {}
+    hidden = None if without is None else os.path.realpath(without)
     for source in named:
-        for path in _expand(source):
+        for path in _expand(source, hidden):
             found.setdefault(os.path.realpath(path), _describe(path))
     return tuple(found.values())
 
 
-def _expand(source: str) -> list[str]:
+def _expand(source: str, hidden: str | None) -> list[str]:
     if os.path.isdir(source):
-        paths = list(_files_in(source))
+        paths = list(_files_in(source, hidden))
         if not paths:
             raise NoDataError(
                 f"The folder {source} has no file that ends in {_endings()}.", path=source
@@ -95,11 +100,13 @@ def _expand(source: str) -> list[str]:
     if not matches:
         what = "matches the glob" if glob.has_magic(source) else "is at"
         raise NoDataError(f"No input {what} {source}. Check the path.", path=source)
-    return [path for match in matches for path in _expand(match)]
+    return [path for match in matches for path in _expand(match, hidden)]
 
 
-def _files_in(folder: str) -> Iterator[str]:
+def _files_in(folder: str, hidden: str | None) -> Iterator[str]:
     """Yields the input files below a folder, in the order of their paths."""
+    if os.path.realpath(folder) == hidden:
+        return
     names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     if "dataset_dict.json" in names:
         splits = [name for name in names if os.path.isdir(os.path.join(folder, name))]
@@ -115,8 +122,8 @@ def _files_in(folder: str) -> Iterator[str]:
     for name in names:
         path = os.path.join(folder, name)
         if os.path.isdir(path):
-            yield from _files_in(path)
-        elif _kind_of(path) is not None:
+            yield from _files_in(path, hidden)
+        elif _kind_of(path) is not None and not name.lower().endswith(".json"):
             yield path
 
 

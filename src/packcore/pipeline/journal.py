@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Self
 
 from packcore.errors import FormatError, OverwriteError, StateError, WriteError
-from packcore.files import sync_folder
+from packcore.files import remove_files, sync_folder
 from packcore.manifest import ChunkEntry
 from packcore.pipeline.work import Cursor
 
@@ -108,7 +108,10 @@ class Journal:
         """
         self.header = {"format": _FORMAT, "version": _VERSION, **content}
         self._write(self.header)
-        sync_folder(os.path.dirname(self.path) or ".")
+        try:
+            sync_folder(os.path.dirname(self.path) or ".")
+        except OSError as error:
+            raise _refused(self.path, error) from error
 
     def check(self, content: dict[str, Any]) -> None:
         """Shows that the journal is of a build of `content`.
@@ -163,8 +166,12 @@ class Journal:
             raise _refused(self.path, error) from error
 
     def remove(self) -> None:
-        """Removes the file: the build is finished, or has not begun."""
-        os.unlink(self.path)
+        """Removes the file: the build is finished, or has not begun.
+
+        Raises:
+            WriteError: the operating system refused.
+        """
+        remove_files([self.path])
 
     def __enter__(self) -> Self:
         return self

@@ -128,7 +128,7 @@ def _line_text(line: bytes) -> str | None:
 def _parse_json(column: str, as_ids: bool, line: bytes) -> str | npt.NDArray[Any] | None:
     if not line.strip():
         return None
-    record = json.loads(line.decode())
+    record = json.loads(line.rstrip(b"\r\n").decode())
     if not isinstance(record, dict):
         found = _name(record)
         raise ValueError(f"a line must hold a JSON object; got {found}")  # noqa: TRY004

@@ -60,7 +60,8 @@ def build(
         inputs: files, folders and globs of .jsonl (also .ndjson, .json: a JSON object a line)
             and .txt, each also with .gz or .zst behind, .parquet, .arrow, and folders that
             Hugging Face `save_to_disk` wrote. The documents keep the order of the inputs; files
-            of a folder or a glob come in the order of their paths.
+            of a folder or a glob come in the order of their paths. In a folder, a plain .json is
+            passed over, and so is `outdir`.
         outdir: the folder of the corpus; made if there is none.
         tokenizer: "bytes", a tokenizer.json, a SentencePiece .model, "tiktoken:NAME", a
             .tiktoken file, or "module:function". None with `ids_column`.
@@ -107,7 +108,7 @@ def build(
     """
     check_choice("on_error", on_error, ("fail", "skip"))
     check_prefix(prefix)
-    files = list_inputs(inputs)
+    files = list_inputs(inputs, without=outdir)
     options = make_options(
         files,
         tokenizer=tokenizer,
