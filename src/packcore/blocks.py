@@ -162,6 +162,15 @@ class Blocks:
         chunk = np.searchsorted(self._all_bounds, ids, side="right") - 1
         return self.dataset.bounds[chunk] + (ids - self._all_bounds[chunk]) * self.stride
 
+    def _start(self, index: int) -> int:
+        """As `starts`, of one block, without the cost of arrays."""
+        number = self._ids[index]
+        if not self.within_chunks:
+            return number * self.stride
+        chunk = int(np.searchsorted(self._all_bounds, number, side="right")) - 1
+        first = int(self._all_bounds[chunk])
+        return int(self.dataset.bounds[chunk]) + (number - first) * self.stride
+
     @overload
     def __getitem__(self, index: slice) -> Blocks: ...
     @overload
@@ -176,10 +185,9 @@ class Blocks:
         if not -count <= number < count:
             # An IndexError, so that a Blocks is a sequence that can be iterated.
             raise IndexError(f"index must be in [{-count}, {count}); got {number} (blocks).")
-        block = np.empty((1, self.block_size), self.dtype)
-        self.gather_grouped(np.array([number + count * (number < 0)]), block)
-        first: npt.NDArray[Any] = block[0]
-        return first
+        block = np.empty(self.block_size, self.dtype)
+        self.dataset.read_into(self._start(number % count), block)
+        return block
 
     def _view(self, selection: range) -> Blocks:
         if selection.step < 0:
@@ -347,8 +355,7 @@ class Blocks:
         Args:
             index: the block, in [0, len); not checked.
         """
-        start = int(self.starts(np.array([index]))[0])
-        row = self.dataset
+        start, row = self._start(index), self.dataset
         known = row.documents_in(start, start + self.block_size) if row.has_documents else None
         return BlockOrigin(*row.origin(start), known)
 
@@ -395,6 +402,8 @@ class Blocks:
 
 
 def _is_number(index: npt.ArrayLike) -> TypeGuard[SupportsIndex]:
+    if type(index) is int:  # by far the most, and the slow check below is not for them
+        return True
     if isinstance(index, np.ndarray):
         return index.ndim == 0 and np.issubdtype(index.dtype, np.integer)
     return isinstance(index, SupportsIndex) and not isinstance(index, bool)
