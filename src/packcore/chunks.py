@@ -24,6 +24,7 @@ from packcore.errors import ArgumentTypeError, FormatError, MismatchError, NoDat
 from packcore.format import VERSION, ChunkHeader, map_tokens, read_header, read_tokens
 from packcore.manifest import ChunkEntry, list_files, manifest_path, read_documents, read_manifest
 from packcore.protocols import Access
+from packcore.warming import warm_file
 
 __all__ = ["Chunk", "find_chunks"]
 
@@ -106,12 +107,7 @@ class Chunk:
 
     def warm(self) -> None:
         """Asks the operating system to read the file into its cache."""
-        if hasattr(os, "posix_fadvise"):
-            descriptor = os.open(self.path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(descriptor)
+        warm_file(self.path, 0, self.header.file_bytes)
 
     def document_starts(self) -> npt.NDArray[np.int64]:
         """Returns where documents begin, `(num_documents,)`, int64, in tokens, ascending."""

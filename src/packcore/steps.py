@@ -6,7 +6,7 @@ Which steps there are, and which come next, is for `packcore.loader`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -104,13 +104,18 @@ class StepReader:
         # Each slab is read into this and copied out of it. Memory is taken when it is written.
         buffer = np.empty(shape, self._stream.dtype)
 
+        warmer = self._stream.window_warmer() if prefetch else None
+
         def make(task: tuple[list[int], Located]) -> Iterable[tuple[int, Batch]]:
-            if prefetch:
-                self._stream.warm(task[1])
+            if warmer is not None:
+                self._stream.enter(task[1], warmer)
             batches = self._make(self._read(*task, buffer))
             return list(batches) if prefetch else batches
 
-        with closing(made_ahead(make, self._slabs(runs), prefetch)) as slabs:
+        with ExitStack() as stack:
+            if warmer is not None:
+                stack.callback(warmer.close)
+            slabs = stack.enter_context(closing(made_ahead(make, self._slabs(runs), prefetch)))
             for slab in slabs:
                 yield from slab
 

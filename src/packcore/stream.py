@@ -16,6 +16,7 @@ from packcore.errors import ArgumentTypeError
 from packcore.mixture import Mixture, MixtureOrder
 from packcore.order import Order, Shuffle
 from packcore.protocols import BlockReader
+from packcore.windows import WindowWarmer
 
 __all__ = ["Located", "Stream"]
 
@@ -56,7 +57,6 @@ class Stream:
             for name, reader in mixture.blocks.items()
         ]
         self._has_windows = shuffle == "window"
-        self._warmed: dict[int, tuple[int, int]] = {}
 
     @property
     def num_positions(self) -> int | None:
@@ -147,22 +147,15 @@ class Stream:
         wanted = {check_dtype(reader, dtype) for reader in self.readers}
         return wanted.pop()  # all the same: `dtype`
 
-    def warm(self, located: Located) -> None:
-        """Warms the chunks of each source's window at the last position, and of the next window.
+    def window_warmer(self) -> WindowWarmer | None:
+        """Returns what `enter` needs; close it after use. None if the order has no windows."""
+        return WindowWarmer(self.readers, self._orders) if self._has_windows else None
 
-        Does nothing unless the order has windows, and nothing twice.
-        """
-        if not self._has_windows:
-            return
+    def enter(self, located: Located, warmer: WindowWarmer) -> None:
+        """Waits until the windows of the last of these positions have been read."""
         for source, chosen in _by_source(located.sources):
-            reader, order = self.readers[source], self._orders[source]
-            epoch, block = int(located.epochs[chosen][-1]), int(located.ids[chosen][-1])
-            here = (epoch, order.window_of(epoch, block))
-            if here != self._warmed.get(source) and hasattr(reader, "warm"):
-                if source not in self._warmed:
-                    reader.warm(order.window_chunks(*here))
-                reader.warm(order.window_chunks(*order.next_window(*here)))
-                self._warmed[source] = here
+            last = int(located.epochs[chosen][-1]), int(located.ids[chosen][-1])
+            warmer.enter(source, *last)
 
 
 def _by_source(
