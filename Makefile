@@ -74,7 +74,7 @@ clean:
 .venv/$(STAMP): pyproject.toml constraints.txt
 	@$(NEED)
 	$(PYTHON) -m venv --clear .venv
-	.venv/bin/python -m pip install -c constraints.txt --editable '.[all,dev,progress,torch]'
+	.venv/bin/python -m pip install -c constraints.txt --editable '.[all,arrayrecord,dev,grain,progress,torch,zarr]'
 	@touch $@
 
 $(CORE_VENV)/$(STAMP): pyproject.toml constraints.txt
