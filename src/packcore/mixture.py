@@ -108,7 +108,7 @@ class Mixture:
 
         Args:
             position: counts blocks; `loader.position` is where a run stands. It may not come
-                before the last change; at the same position the change is replaced.
+                before the last change; at the same position it takes the last one's place.
             weights: name -> weight; a source that is not named keeps its weight.
 
         Raises:
@@ -126,7 +126,8 @@ class Mixture:
             self._check_name(name)
         changed = copy.copy(self)
         entry = self._check_weights(position, {**last.by_name, **weights})
-        kept = self.weights[:-1] if position == last.start else self.weights
+        replaced = position == last.start and not self._may_have_begun_early()
+        kept = self.weights[:-1] if replaced else self.weights
         changed.weights = (*kept, entry)
         return changed
 
@@ -166,6 +167,17 @@ class Mixture:
         """Returns how many blocks of a source may be drawn in all; None for no limit."""
         epochs, num_blocks = self.max_epochs[name], len(self.blocks[name])
         return None if epochs is None and num_blocks else num_blocks * (epochs or 0)
+
+    def _may_have_begun_early(self) -> bool:
+        """Says whether the last change may have begun before its position.
+
+        That is where all sources of the weights before it run out. Then it stays when another
+        one follows at the same position: the past may hold blocks that it brought.
+        """
+        if len(self.weights) == 1:
+            return False
+        before = self.weights[-2].by_name
+        return all(self.limit(name) is not None for name, weight in before.items() if weight)
 
     def _check_epochs(self, max_epochs: object) -> dict[str, int]:
         if not isinstance(max_epochs, Mapping):

@@ -321,6 +321,14 @@ def test_a_change_at_the_same_position_takes_the_earlier_ones_place():
     assert mixture.weights == (Weights(0, {"a": 3.0, "b": 1.0}),)
 
 
+def test_a_change_that_has_begun_early_is_not_replaced_by_one_at_its_position():
+    mixture = Mixture(sources(a=(2, 1), b=(1, 0)), on_exhausted="remove")
+    mixture = mixture.reweight(3, {"b": 1})  # a runs out at 2: b is drawn there
+    assert drawn(MixtureOrder(mixture, seed=1), 3) == [(0, 0), (0, 1), (1, 0)]
+    order = MixtureOrder(mixture.add(3, "c", Source(2), 1), seed=1)
+    assert drawn(order, 5) == [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1)]
+
+
 def test_a_source_with_weight_zero_can_be_taken_in_later():
     mixture = Mixture(sources(a=(1000, 1), b=(500, 0)), schedule=[(100, {"a": 0, "b": 1})])
     order = MixtureOrder(mixture, seed=1)
