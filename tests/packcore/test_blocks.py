@@ -220,6 +220,22 @@ def test_within_chunks_blocks_end_where_the_chunk_does(dataset):
     assert blocks.num_dropped_tokens == 2 + 2 + 2
 
 
+def test_chunks_without_a_valid_token_are_stepped_over(tmp_path):
+    with packcore.PackedDatasetBuilder(tmp_path, "a", 4, 0, dtype="uint16") as builder:
+        for tokens in ([], [1, 2], [], [], [3, 4, 5], []):
+            builder.add_array(tokens)
+            builder.write_reminder()
+    dataset = packcore.open(tmp_path)
+    assert [chunk.num_tokens for chunk in dataset.chunks] == [0, 2, 0, 0, 3, 0]
+    blocks = dataset.blocks(3, stride=1)
+    assert blocks.gather(np.arange(3)).tolist() == [[1, 2, 3], [2, 3, 4], [3, 4, 5]]
+    assert blocks.chunk_bounds.tolist() == [0, 0, 2, 2, 2, 3, 3]
+    within = dataset.blocks(2, within_chunks=True)
+    assert within.gather([1, 0]).tolist() == [[3, 4], [1, 2]]
+    assert within.chunk_bounds.tolist() == [0, 0, 1, 1, 1, 2, 2]
+    assert (blocks.num_dropped_tokens, within.num_dropped_tokens) == (0, 1)
+
+
 def test_a_stride_one_below_the_block_size_repeats_one_token(dataset):
     blocks = dataset.blocks(6, stride=5)
     assert [(block[0], block[-1]) for block in blocks] == [

@@ -3,7 +3,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packcore.order import SHUFFLES, Order
@@ -38,6 +38,7 @@ def test_every_block_comes_exactly_once_an_epoch(shuffle, sizes, seed, window, f
     assert (np.sort(epochs, axis=1) == np.arange(sum(sizes))).all()
 
 
+@settings(max_examples=25)
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @given(sizes=CHUNK_SIZES, window=st.integers(1, 5), seed=st.integers(0, 99))
 def test_a_position_means_the_same_in_any_company(shuffle, sizes, window, seed):
@@ -111,11 +112,13 @@ def test_windows_shuffle_chunks_and_the_blocks_in_them():
 @pytest.mark.parametrize("shuffle", ["global", None])
 def test_positions_far_out_in_a_huge_source_are_found_at_once(shuffle):
     size = 10**10
-    order = make([size], shuffle=shuffle)
     positions = np.array([10**9, 10**15, 2**62])
-    began = time.perf_counter()
-    epochs, ids = order.locate(positions)
-    assert time.perf_counter() - began < 0.05
+    seconds = []
+    for _ in range(5):  # what else the machine does must not decide a test
+        began = time.perf_counter()
+        epochs, ids = make([size], shuffle=shuffle).locate(positions)
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 0.05
     assert epochs.tolist() == [position // size for position in positions.tolist()]
     if shuffle is None:
         assert ids.tolist() == [position % size for position in positions.tolist()]
