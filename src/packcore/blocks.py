@@ -301,7 +301,7 @@ class Blocks:
             whole = group.low + group.num_whole
             self._copy_rows(group, out[group.low : whole])
             for row in range(whole, group.high):  # over the chunk's end
-                self.dataset.read_into(int(self.starts(ids[order[row : row + 1]])[0]), out[row])
+                self.dataset.read_into(self._start(int(ids[order[row]])), out[row])
         rows = np.empty(len(ids), np.intp)
         rows[order] = np.arange(len(ids))
         return rows
@@ -322,12 +322,12 @@ class Blocks:
         """Returns how chunk `index` is cut; it has a block."""
         cut = self._cuts.get(index)
         if cut is None:
-            first_id = self.chunk_bounds[index : index + 1]
-            first = int(self.starts(first_id)[0] - self.dataset.bounds[index])
-            num_tokens = int(self.dataset.bounds[index + 1] - self.dataset.bounds[index])
+            first_id = int(self.chunk_bounds[index])
+            begin, end = self.dataset.bounds[index : index + 2].tolist()
+            first = self._start(first_id) - begin
             spacing = self.stride * self._ids.step
-            fitting = max(0, (num_tokens - self.block_size - first) // spacing + 1)
-            cut = self._cuts[index] = _Cut(index, int(first_id[0]), first, spacing, fitting)
+            fitting = max(0, (end - begin - self.block_size - first) // spacing + 1)
+            cut = self._cuts[index] = _Cut(index, first_id, first, spacing, fitting)
         return cut
 
     def _copy_rows(self, group: _Group, out: npt.NDArray[Any]) -> None:
@@ -394,7 +394,7 @@ class Blocks:
             rows.append(order[group.low + row])
             values.append(value)
             for number in order[whole : group.high]:  # over the chunk's end
-                start = int(self.starts(ids[number : number + 1])[0])
+                start = self._start(int(ids[number]))
                 found = self.dataset.document_starts(start + 1, start + self.block_size) - start
                 rows.append(np.full(len(found), number))
                 values.append(found)
