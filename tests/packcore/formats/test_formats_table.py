@@ -1,0 +1,180 @@
+"""Which format a path is of: by content, one for all files, and formats of the user's own."""
+
+import itertools
+import pickle
+import shutil
+import struct
+
+import numpy as np
+import pytest
+from samples import DOCUMENTS, SAMPLES, documents_of
+
+import packcore
+from packcore import formats
+from packcore.errors import ArgumentError, FormatError, MismatchError, NoDataError
+from packcore.formats import table
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """What a test registers goes when it ends."""
+    monkeypatch.setattr(table, "_FORMATS", list(table._FORMATS))
+
+
+def test_every_format_is_listed_in_the_order_of_asking():
+    assert formats.list_formats()[-13:] == [
+        *("LITPKDS", "Megatron", "fairseq", "llm.c", "datatrove", "litdata", "MDS"),
+        *("Hugging Face", "levanter", "ArrayRecord", "NumPy", "OLMo", "raw"),
+    ]
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_format_of_one_s_own_takes_a_few_lines(tmp_path):
+    def find(path, options):  # noqa: ARG001 - every format's signature
+        return path if formats.read_head(path).startswith(b"MYTOKENS") else None
+
+    def open_files(paths, options):  # noqa: ARG001 - as above
+        for path in paths:
+            count = int.from_bytes(formats.read_head(path)[8:16], "little")
+            yield formats.PlainTokens(
+                path=path,
+                dtype=np.dtype("<u2"),
+                offset=16,
+                num_tokens=count,
+                documents=formats.Separators(0),
+            )
+
+    formats.register(formats.Format("mine", find, open_files))
+    for number, tokens in enumerate([[1, 2, 0, 3, 0], [4, 0, 5]]):
+        content = b"MYTOKENS" + struct.pack("<Q", len(tokens)) + np.array(tokens, "<u2").tobytes()
+        (tmp_path / f"{number}.tok").write_bytes(content)
+    assert documents_of(tmp_path) == [[1, 2, 0], [3, 0], [4, 0], [5]]
+    assert formats.list_formats()[0] == "mine"
+    loader = packcore.Loader(packcore.open(tmp_path).blocks(2), 2, seed=1, epochs=1)
+    served = np.concatenate([np.array(batch) for batch in loader])
+    assert sorted(served.tolist()) == [[0, 3], [0, 4], [0, 5], [1, 2]]
+    (tmp_path / "0.tok").write_bytes(b"MYTOKENS" + struct.pack("<Q", 99))
+    with pytest.raises(FormatError, match="is truncated"):
+        packcore.open(tmp_path).tokens(0, 99)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_format_of_the_same_name_is_replaced():
+    mine = formats.Format("raw", lambda path, options: None, lambda paths, options: [])  # noqa: ARG005
+    formats.register(mine)
+    assert formats.list_formats().count("raw") == 1
+    with pytest.raises(FormatError, match="is of no known format"):
+        packcore.open(SAMPLES / "nanogpt" / "train.bin")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "it is empty"),
+        (b"\x1f\x8b\x08", "it looks like a gzip file; decompress it first"),
+        (pickle.dumps({}), r"it starts with b'\\x80"),
+        (b"hello world", "it starts with b'hello w' and has 11 bytes"),
+    ],
+)
+def test_an_unknown_file_is_refused_with_what_was_found(tmp_path, content, found):
+    path = tmp_path / "x.dat"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=f"is of no known format: {found}") as info:
+        packcore.open(path)
+    assert (info.value.path, info.value.offset) == (str(path), 0)
+    assert "Megatron" in info.value.expected
+
+
+@pytest.mark.parametrize("magic", [b"PAR1", b"LITPKDS", b"MMIDIDX\x00\x00", b"\x93NUMPY"])
+def test_a_known_magic_is_never_taken_for_raw_tokens(tmp_path, magic):
+    path = tmp_path / "x.bin"
+    path.write_bytes(magic + bytes(41))
+    with pytest.raises((FormatError, ImportError)):
+        packcore.open(path, dtype="uint8")
+
+
+def test_names_do_not_decide(tmp_path):
+    shutil.copy(SAMPLES / "llmc" / "sample_train_000001.bin", tmp_path / "tokens.npy")
+    np.save(tmp_path / "x.npy", np.array([1, 2], np.uint16))
+    (tmp_path / "x.npy").rename(tmp_path / "x.bin")
+    assert packcore.open(tmp_path / "tokens.npy").document(0).tolist() == [50256, 1, 2, 3]
+    assert packcore.open(tmp_path / "x.bin").tokens(0, 2).tolist() == [1, 2]
+
+
+def test_files_of_two_formats_are_not_joined(tmp_path):
+    paths = [SAMPLES / "llmc" / "sample_train_000001.bin", SAMPLES / "megatron" / "mm_uint16.idx"]
+    with pytest.raises(
+        MismatchError, match=r"of one format: .*mm_uint16\.idx is Megatron; .*llm\.c"
+    ):
+        packcore.open(paths)
+    for path in (*paths, SAMPLES / "megatron" / "mm_uint16.bin"):
+        shutil.copy(path, tmp_path)
+    with pytest.raises(MismatchError, match="The files must be of one format"):
+        packcore.open(tmp_path)
+
+
+def test_files_of_two_dtypes_are_not_joined():
+    paths = [SAMPLES / "megatron" / f"text_document_{name}" for name in ("uint16", "int32")]
+    with pytest.raises(MismatchError, match=r"has dtype int32, but .* has uint16"):
+        packcore.open([f"{path}.idx" for path in paths])
+
+
+def test_a_list_keeps_its_order_and_names_each_pair_once():
+    names = [f"text_document_{suffix}" for suffix in ("uint16.bin", "uint16.idx")]
+    paths = [SAMPLES / "megatron" / name for name in ["mm_uint16.idx", *names, names[0]]]
+    assert documents_of(paths) == DOCUMENTS * 2
+    assert documents_of(iter(paths)) == DOCUMENTS * 2
+
+
+def test_a_glob_finds_pairs_and_what_stands_beside_them():
+    assert documents_of(SAMPLES / "megatron" / "*uint16*") == DOCUMENTS * 2
+    assert documents_of(SAMPLES / "megatron" / "*uint16.bin") == DOCUMENTS * 2
+
+
+def test_a_folder_passes_over_what_is_no_data(tmp_path):
+    for path in (SAMPLES / "megatron").glob("mm_uint16.*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "README.md").write_text("about")
+    (tmp_path / ".hidden.bin").write_bytes(b"xx")
+    (tmp_path / "more").mkdir()
+    assert documents_of(tmp_path) == DOCUMENTS
+
+
+def test_a_sep_token_that_the_dtype_has_not_is_refused():
+    with pytest.raises(ArgumentError, match=r"sep_token must be in \[0, 65535\]") as info:
+        packcore.open(SAMPLES / "nanogpt" / "train.bin", dtype="uint16", sep_token=70000)
+    assert info.value.name == "sep_token"
+
+
+def test_what_is_not_there_is_told(tmp_path):
+    with pytest.raises(NoDataError, match="There is no file"):
+        packcore.open([tmp_path / "x.bin"])
+    with pytest.raises(NoDataError, match="No file is at"):
+        packcore.open(tmp_path / "corpus")
+
+
+def test_foreign_data_sets_pickle_small_and_open_again():
+    dataset = packcore.open(SAMPLES / "megatron" / "text_sentence_int32")
+    content = pickle.dumps(dataset)
+    again = pickle.loads(content)
+    assert len(content) < 1500
+    assert again.fingerprint == dataset.fingerprint
+    assert [again.document(index).tolist() for index in range(4)] == DOCUMENTS
+
+
+def test_a_fingerprint_tells_foreign_data_sets_apart():
+    names = ["megatron/mm_uint16", "megatron/text_document_int32", "datatrove/u16", "litdata/"]
+    names[3] += "tokens_tensor_i32"
+    prints = {packcore.open(SAMPLES / name).fingerprint for name in names}
+    assert len(prints) == 4
+
+
+def test_a_loader_resumes_in_a_foreign_data_set():
+    blocks = packcore.open(SAMPLES / "megatron" / "text_document_int32").blocks(3)
+    whole = packcore.Loader(blocks, 1, seed=5, epochs=4)
+    batches = [np.array(batch).tolist() for batch in whole]
+    first = packcore.Loader(blocks, 1, seed=5, epochs=4)
+    taken = [np.array(batch).tolist() for batch in itertools.islice(first, 5)]
+    rest = packcore.Loader(blocks, 1, seed=5, epochs=4)
+    rest.load_state_dict(first.state_dict())
+    assert taken + [np.array(batch).tolist() for batch in rest] == batches
