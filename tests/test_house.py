@@ -55,14 +55,24 @@ def tree_of(module):
     )
 
 
-CORE = modules_of("packcore")
+def is_command(name):
+    return name.startswith("packcore.cli.")
+
+
+# The command's modules import click; `packcore.cli` itself does not.
+COMMAND = [name for name in modules_of("packcore") if is_command(name)]
+CORE = [name for name in modules_of("packcore") if not is_command(name)]
 # An adapter is looked at where the framework it adapts is installed.
-ALL = CORE + [
-    name
-    for package, needs in zip(ADAPTERS, ("torch", "grain"), strict=True)
-    if importlib.util.find_spec(needs)
-    for name in modules_of(package)
-]
+ALL = (
+    CORE
+    + (COMMAND if importlib.util.find_spec("click") else [])
+    + [
+        name
+        for package, needs in zip(ADAPTERS, ("torch", "grain"), strict=True)
+        if importlib.util.find_spec(needs)
+        for name in modules_of(package)
+    ]
+)
 
 
 def import_afresh(*modules):

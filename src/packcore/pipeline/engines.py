@@ -12,6 +12,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from packcore.checks import check_int
@@ -65,9 +66,14 @@ def _in_processes(recipe: Recipe, work: Iterator[Work], workers: int) -> _Result
     # Spawned and not forked: a tokenizer's threads and locks do not survive a fork.
     context = get_context("spawn")
     pool = process.ProcessPoolExecutor(workers, context, _start_worker, (recipe,))
+
+    def submit(one: Work) -> Future[Encoded]:
+        with _without_ctrl_c():  # it may start a process
+            return pool.submit(_encode, one)
+
     try:
         # One is worked on and one waits, for each process.
-        yield from in_order(work, lambda one: pool.submit(_encode, one), Future.result, 2 * workers)
+        yield from in_order(work, submit, Future.result, 2 * workers)
     except process.BrokenProcessPool:
         raise WorkerError(
             "A worker process died, killed by the operating system or for want of memory. What is "
@@ -103,9 +109,24 @@ def in_order(
         yield first, result(future)
 
 
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Holds Ctrl-C back; processes that are started meanwhile never get it.
+
+    Ctrl-C is for the process that writes; it ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker(recipe: Recipe) -> None:
     global _recipe  # noqa: PLW0603 - a pool gives its processes no other place
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process a core is enough
     _recipe = recipe

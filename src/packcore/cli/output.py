@@ -1,0 +1,48 @@
+"""What the commands print: JSON, or lines for people; and bars while they work."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from tqdm import tqdm
+
+__all__ = ["as_json", "bar", "echo", "human", "print_json"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def as_json(command: _Command) -> _Command:
+    """Gives a command the option --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def print_json(value: object) -> None:
+    """Prints a value as JSON."""
+    click.echo(json.dumps(value, indent=1))
+
+
+def echo(*lines: str) -> None:
+    """Prints lines."""
+    for line in lines:
+        click.echo(line)
+
+
+def human(number: float) -> str:
+    """Returns a number with its thousands apart."""
+    return f"{number:,.0f}"
+
+
+def bar(total: int | None, unit: str, *, scale: bool = True) -> tqdm[Any]:
+    """Returns a progress bar on stderr; it shows nothing where that is no terminal."""
+    return tqdm(
+        total=total,
+        unit=unit,
+        unit_scale=scale,
+        disable=not sys.stderr.isatty(),
+        dynamic_ncols=True,
+        file=sys.stderr,
+    )
