@@ -52,7 +52,7 @@ bench: .venv/$(STAMP)
 	@.venv/bin/python -m benchmarks
 
 core-test: $(CORE_VENV)/$(STAMP)
-	$(CORE_VENV)/bin/python -m pytest $(wildcard tests/packcore) tests/test_house.py src/packcore
+	$(CORE_VENV)/bin/python -m pytest $(wildcard tests/packcore) tests/test_house.py src/packcore --ignore=src/packcore/cli
 
 # NumPy 1.24 has wheels up to Python 3.11.
 core-test-oldest:

@@ -59,13 +59,14 @@ def is_command(name):
     return name.startswith("packcore.cli.")
 
 
-# The command's modules import click; `packcore.cli` itself does not.
+# The command's modules import click and tqdm; `packcore.cli` itself does not.
 COMMAND = [name for name in modules_of("packcore") if is_command(name)]
+HAS_COMMAND = all(map(importlib.util.find_spec, ("click", "tqdm")))
 CORE = [name for name in modules_of("packcore") if not is_command(name)]
 # An adapter is looked at where the framework it adapts is installed.
 ALL = (
     CORE
-    + (COMMAND if importlib.util.find_spec("click") else [])
+    + (COMMAND if HAS_COMMAND else [])
     + [
         name
         for package, needs in zip(ADAPTERS, ("torch", "grain"), strict=True)
