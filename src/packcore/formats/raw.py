@@ -29,9 +29,11 @@ _MAGICS = (
 
 
 def find(path: str, options: Options) -> str | None:  # noqa: ARG001 - every format's signature
-    """Returns `path` if it is a .bin that begins with no magic of anything else."""
-    is_raw = path.endswith(".bin") and os.path.isfile(path)
-    return path if is_raw and not read_head(path).startswith(_MAGICS) else None
+    """Returns `path` if it is a .bin without an index beside it and without another's magic."""
+    indexes = path.removesuffix(".bin") + ".idx", os.path.join(os.path.dirname(path), "index.json")
+    if not path.endswith(".bin") or not os.path.isfile(path) or any(map(os.path.isfile, indexes)):
+        return None
+    return None if read_head(path).startswith(_MAGICS) else path
 
 
 def open_files(paths: Sequence[str], options: Options) -> Iterator[PlainTokens]:

@@ -93,6 +93,13 @@ def test_a_known_magic_is_never_taken_for_raw_tokens(tmp_path, magic):
         packcore.open(path, dtype="uint8")
 
 
+def test_data_of_an_index_that_is_not_read_is_never_taken_for_raw_tokens():
+    with pytest.raises(FormatError, match=r"huff\.bin is of no known format"):
+        packcore.open(SAMPLES / "fairseq" / "huff.bin", dtype="uint8")
+    with pytest.raises(FormatError, match="a Huffman-coded fairseq index"):
+        packcore.open(SAMPLES / "fairseq" / "huff.idx")
+
+
 def test_names_do_not_decide(tmp_path):
     shutil.copy(SAMPLES / "llmc" / "sample_train_000001.bin", tmp_path / "tokens.npy")
     np.save(tmp_path / "x.npy", np.array([1, 2], np.uint16))
