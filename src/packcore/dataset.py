@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import hashlib
 import os
@@ -87,6 +88,7 @@ class Dataset:
         self.dtype: np.dtype[Any] = self.chunks[0].dtype
         sizes = np.array([chunk.num_tokens for chunk in self.chunks], np.int64)
         self.bounds: npt.NDArray[np.int64] = _cumulate(sizes)
+        self._bounds: list[int] = self.bounds.tolist()  # one number of a list is had much faster
         # The caches load from the tuple and not from self: a cycle would keep maps alive.
         found = self.chunks
         if "decode" in kinds:
@@ -293,7 +295,7 @@ class Dataset:
         return int(self.bounds[index] + start)
 
     def _chunk_of(self, token: int) -> int:
-        last = int(np.searchsorted(self.bounds, token, side="right")) - 1
+        last = bisect.bisect_right(self._bounds, token) - 1
         return min(last, len(self.chunks) - 1)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
@@ -301,8 +303,8 @@ class Dataset:
         index = self._chunk_of(start)
         at = start
         while at < stop:
-            first = int(self.bounds[index])
-            end = min(stop, int(self.bounds[index + 1]))
+            first = self._bounds[index]
+            end = min(stop, self._bounds[index + 1])
             if at < end:
                 yield index, at - first, end - first, at - start
                 at = end
