@@ -152,6 +152,7 @@ def convert(
     strip_sep: _Side | None = None,
     drop_documents: bool = False,
     overwrite: bool = False,
+    on_tokens: Callable[[int], None] | None = None,
 ) -> Written:
     """Writes a corpus in another format, document boundaries included.
 
@@ -177,6 +178,7 @@ def convert(
             be `sep_token`.
         drop_documents: write the tokens alone, without where documents begin.
         overwrite: replace files that are there.
+        on_tokens: called with the number of tokens that were written so far.
 
     Returns:
         The files, and how many tokens and documents went into them.
@@ -220,7 +222,7 @@ def convert(
     pieces = _change(source, plan, add_sep=add_sep, strip_sep=strip_sep)
     if target.side and has_documents:
         pieces = check_separators(pieces, _need(plan.sep_token), target.side, to)
-    return target.write(_check_ids(pieces, plan), plan)
+    return target.write(_check_ids(pieces, plan, on_tokens), plan)
 
 
 def _change(
@@ -277,8 +279,14 @@ def _choose_dtype(
     )
 
 
-def _check_ids(pieces: Iterable[Piece], plan: _Plan) -> Iterator[Piece]:
-    """Yields the pieces, every id of them shown to fit, in the stored dtype."""
+def _check_ids(
+    pieces: Iterable[Piece], plan: _Plan, on_tokens: Callable[[int], None] | None
+) -> Iterator[Piece]:
+    """Yields the pieces, every id of them shown to fit the dtype that is stored."""
     rule = IdRule(plan.dtype, plan.vocab_size)
+    num_tokens = 0
     for tokens, starts in pieces:
         yield Piece(rule.check("tokens", tokens), starts)
+        num_tokens += len(tokens)
+        if on_tokens:
+            on_tokens(num_tokens)

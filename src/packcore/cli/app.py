@@ -15,6 +15,7 @@ import click
 import packcore
 from packcore.cli.build import build
 from packcore.cli.check import inspect, verify
+from packcore.cli.convert import convert
 from packcore.cli.measure import bench, plan
 from packcore.cli.rearrange import merge, split
 from packcore.errors import PackcoreError
@@ -41,7 +42,7 @@ def app() -> None:
     """
 
 
-for _command in (build, inspect, verify, plan, merge, split, bench):
+for _command in (build, inspect, verify, plan, merge, split, convert, bench):
     app.add_command(_command)
 
 

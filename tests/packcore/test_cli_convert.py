@@ -1,0 +1,62 @@
+"""packcore convert: the words become the call, and the result a line or JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import packcore
+
+pytest.importorskip("click")
+pytest.importorskip("tqdm")
+
+from packcore.cli.app import run
+
+SAMPLES = Path(__file__).parents[1] / "formats"
+
+
+@pytest.fixture
+def call(capsys):
+    """Runs a command in this process; returns its status, stdout and stderr."""
+
+    def runner(*words):
+        status = run([str(word) for word in words])
+        return status, *capsys.readouterr()
+
+    return runner
+
+
+def test_convert_writes_chunks_and_says_so(tmp_path, call):
+    out = tmp_path / "out"
+    found = call("convert", SAMPLES / "megatron" / "mm_uint16", out)
+    assert found == (0, f"{out}: 4 documents, 11 tokens in 2 files\n", "")
+    assert packcore.open(out).document(2).tolist() == [6, 7, 8, 9]
+
+
+def test_convert_has_the_options_of_the_function(tmp_path, call):
+    raw = SAMPLES / "nanogpt" / "train.bin"
+    options = ["--source-dtype", "uint16", "--sep-token", 50256, "--strip-sep", "after"]
+    more = ["--dtype", "int32", "--prefix", "x", "--chunk-size", 4, "--vocab-size", 65536]
+    status, out, err = call("convert", raw, tmp_path, *options, *more, "--json")
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    assert (found["num_tokens"], found["num_documents"], len(found["files"])) == (11, 4, 4)
+    dataset = packcore.open(tmp_path / "x")
+    assert (dataset.dtype.name, dataset.document(3).tolist()) == ("int32", [50000, 65535])
+
+
+def test_convert_takes_several_sources_and_writes_what_other_programs_read(tmp_path, call):
+    pairs = [SAMPLES / "megatron" / f"{name}_uint16.idx" for name in ("mm", "text_document")]
+    found = call("convert", *pairs, tmp_path / "both", "--to", "megatron")
+    assert found == (0, f"{tmp_path / 'both'}: 8 documents, 22 tokens in 2 files\n", "")
+    words = ("--to", "llmc", "--add-sep", "before", "--overwrite")
+    found = call("convert", tmp_path / "both", tmp_path / "llmc", *words)
+    assert found == (0, f"{tmp_path / 'llmc'}: ? documents, 30 tokens in 1 files\n", "")
+
+
+def test_convert_tells_what_is_wrong_in_one_line(tmp_path, call):
+    status, out, err = call("convert", SAMPLES / "nanogpt" / "train.bin", tmp_path)
+    assert (status, out) == (1, "")
+    assert err.startswith("packcore: dtype must be named for ")
+    assert err.count("\n") == 1
+    assert call("convert", "a", "b", "--to", "tar")[0] == 2
