@@ -42,11 +42,24 @@ def test_an_index_is_anything_with_index(source, blocks, index):
     np.testing.assert_array_equal(source[index], blocks[int(index)])
 
 
-def test_an_index_past_the_end_is_refused_and_a_float_too(source):
-    with pytest.raises(IndexError, match=r"index must be in .* got 1000 \(blocks\)"):
-        source[1000]
-    with pytest.raises(AttributeError, match="__index__"):
+def test_past_the_end_it_begins_anew_as_a_dataset_does(source, blocks):
+    count = len(blocks)
+    np.testing.assert_array_equal(source[count + 3], blocks[3])
+    assert_same(source._getitems([2 * count, -1]), [blocks[0], blocks[-1]])
+    with pytest.raises(TypeError, match="float"):
         source[1.0]
+
+
+def test_it_is_a_dataset_itself(source, blocks):
+    assert_same(list(source.to_iter_dataset(READ_HERE)), list(blocks))
+    assert_same(list(source[3:9:2].to_iter_dataset(READ_HERE)), [blocks[3], blocks[5], blocks[7]])
+    spec = experimental.get_element_spec(source.batch(4, drop_remainder=True))
+    assert (spec.shape, spec.dtype) == ((4, 8), np.uint16)
+
+
+def test_no_blocks_are_no_source(blocks):
+    with pytest.raises(ArgumentError, match="blocks must have at least one block; got Blocks"):
+        BlockSource(blocks[:0])
 
 
 @pytest.mark.parametrize("read", [BlockSource.__getitems__, BlockSource._getitems])
@@ -106,9 +119,13 @@ def test_the_repr_differs_where_anything_differs(corpus, other_corpus):
     assert len({repr(source) for source in sources}) == len(sources)
 
 
-def shuffled(source, batch_size=4):
-    data = grain.MapDataset.source(source).shuffle(seed=1).batch(batch_size, drop_remainder=True)
+def shuffled(source, batch_size=4, *, wrap=lambda source: source):
+    data = wrap(source).shuffle(seed=1).batch(batch_size, drop_remainder=True)
     return CheckedDataset(data.to_iter_dataset(READ_HERE), source)
+
+
+def test_wrapped_as_a_source_it_gives_the_same(source):
+    assert_same(list(shuffled(source, wrap=grain.MapDataset.source)), list(shuffled(source)))
 
 
 def test_grains_checker_passes_for_its_shuffle_and_batch(source, blocks):
