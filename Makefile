@@ -11,10 +11,11 @@ CORE_VENV ?= .venv-core
 CORE_NUMPY ?= $(shell grep '^numpy==' constraints.txt)
 OLDEST_NUMPY := numpy==1.24.0
 
-.PHONY: help demo test lint format typecheck contracts bench core-test core-test-oldest core-test-newest check clean
+.PHONY: help demo demo-torch test lint format typecheck contracts bench core-test core-test-oldest core-test-newest check clean
 
 help:
 	@echo 'make demo       pack the standard library, read it back, stop and resume'
+	@echo 'make demo-torch train a tiny GPT, kill it, resume it, draw both loss curves (2 minutes)'
 	@echo 'make test       all tests and doctests           (TEST_ARGS="-k builder" for some)'
 	@echo 'make lint       ruff, codespell                  (make format repairs)'
 	@echo 'make typecheck  mypy --strict on src'
@@ -29,6 +30,10 @@ STAMP := .stamp-$(subst /,-,$(PYTHON))
 
 demo: .venv-demo/$(STAMP)
 	@.venv-demo/bin/python examples/demo.py
+
+demo-torch: .venv/$(STAMP)
+	@.venv/bin/python -c 'import matplotlib' 2>/dev/null || .venv/bin/python -m pip install --quiet -c constraints.txt matplotlib
+	@.venv/bin/python examples/stop_and_resume.py train_torch.py
 
 test: .venv/$(STAMP)
 	.venv/bin/python -m pytest $(TEST_ARGS)
