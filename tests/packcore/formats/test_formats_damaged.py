@@ -8,6 +8,7 @@ CASES = [
     ("megatron", ["text_sentence_int32.idx"], "text_sentence_int32.bin", {}),
     ("fairseq", ["mmap_uint32.idx", "mmap_uint32.bin"], "mmap_uint32.idx", {}),
     ("fairseq", ["legacy_int32.idx", "legacy_int32.bin"], "legacy_int32.idx", {}),
+    ("fairseq", ["huff.idx", "huff.bin", "huff.vocab"], "huff.idx", {}),
     ("llmc", ["sample_train_000001.bin"], "sample_train_000001.bin", {}),
     ("llmc", ["llama3_train_000001.bin"], "llama3_train_000001.bin", {}),
     ("nanogpt", ["meta.pkl"], "train.bin", {"dtype": "uint16"}),

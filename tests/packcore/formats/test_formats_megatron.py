@@ -8,6 +8,7 @@ from samples import DOCUMENTS, SAMPLES, WITH_0, copy_of, documents_of
 
 import packcore
 from packcore.errors import ArgumentError, FormatError, NoDataError
+from packcore.formats.huffman import read_tree
 
 MAGIC = b"MMIDIDX\x00\x00"
 
@@ -209,3 +210,44 @@ def test_fairseq_parts_of_a_split_come_in_their_order(tmp_path):
         (tmp_path / f"train{part}.idx").write_bytes(index)
         (tmp_path / f"train{part}.bin").write_bytes(struct.pack("<H", number))
     assert documents_of(tmp_path) == [[0], [1], [2], [10]]
+
+
+def test_huffman_coded_ids_are_ranks_by_frequency():
+    """The sample's vocabulary has the tokens in the order of the documents, once each."""
+    ranks = [[0, 1, 2], [3, 4], [5, 6, 7, 8], [9, 10]]
+    for suffix in (".idx", ".bin", ".vocab"):
+        assert documents_of(SAMPLES / "fairseq" / f"huff{suffix}") == ranks
+
+
+def encode(tree, ids):
+    """The bits of one item, by a walk over the whole tree: slow and obvious."""
+    codes = {}
+
+    def walk(node, code):
+        if node < 0:
+            codes[-1 - node] = code
+        else:
+            for bit, child in enumerate(tree.children[node]):
+                walk(child, f"{code}{bit}")
+
+    walk(tree.root, "")
+    bits = "".join(codes[number] for number in ids) + "1"
+    bits += "0" * (-len(bits) % 8)
+    return bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
+
+
+def test_huffman_items_of_any_lengths_are_decoded_in_spans(tmp_path, monkeypatch):
+    monkeypatch.setattr("packcore.formats.huffman._TOKENS_A_SPAN", 50)
+    rng = np.random.default_rng(3)
+    vocabulary = "".join(f"w{rank} {max(1, 1000 // (rank + 1))}\n" for rank in range(40))
+    (tmp_path / "x.vocab").write_text(vocabulary)
+    tree = read_tree(str(tmp_path / "x.vocab"))
+    items = [rng.integers(0, 44, rng.integers(0, 30)).tolist() for _ in range(40)]
+    data = [encode(tree, ids) for ids in items]
+    (tmp_path / "x.bin").write_bytes(b"".join(data))
+    ends = np.cumsum([len(one) for one in data])
+    header = b"HUFFIDX\x00\x00" + struct.pack("<QQQ", 1, ends[-1], len(items))
+    sizes = np.array([len(ids) for ids in items], "<i4")
+    (tmp_path / "x.idx").write_bytes(header + sizes.tobytes() + ends.astype("<i8").tobytes())
+    assert len(packcore.open(tmp_path / "x").chunks) > 5
+    assert documents_of(tmp_path / "x") == items
