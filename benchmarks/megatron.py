@@ -23,7 +23,7 @@ import packcore
 import packcore_torch
 from benchmarks.corpus import VOCAB_SIZE, make_documents
 from benchmarks.harness import Contest
-from packcore.convert import convert
+from packcore.conversion import convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

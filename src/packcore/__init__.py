@@ -1,8 +1,9 @@
 """Packed-token data for language-model training, on NumPy alone."""
 
-from packcore import documents, trainers
+from packcore import documents, formats, trainers
 from packcore.blocks import Blocks
 from packcore.builder import PackedDatasetBuilder
+from packcore.conversion import convert
 from packcore.dataset import Dataset, open  # noqa: A004 - packcore.open is the door
 from packcore.loader import Loader
 from packcore.mixture import Mixture
@@ -26,7 +27,9 @@ __all__ = [
     "PackedDatasetIterator",
     "__version__",
     "build",
+    "convert",
     "documents",
+    "formats",
     "open",
     "trainers",
 ]

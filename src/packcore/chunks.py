@@ -241,7 +241,9 @@ def _expand_folder(folder: str) -> list[str]:
                 )
     elif not chunks:
         raise NoDataError(
-            f"The folder {folder} has no chunk file (.bin) and no manifest.", path=folder
+            f"The folder {folder} has no chunk file (.bin) and no manifest. Nor has it a file of "
+            "another known format; if there are folders in it, name one of them.",
+            path=folder,
         )
     # The manifests stand for their chunks; a chunk that none of them knows is refused later.
     return [os.path.join(folder, name) for name in (*manifests, *chunks)]

@@ -7,8 +7,8 @@ from typing import Literal
 import click
 
 from packcore.cli.output import as_json, bar, echo, human, print_json
-from packcore.convert import TARGETS
-from packcore.convert import convert as convert_corpus
+from packcore.conversion import TARGETS
+from packcore.conversion import convert as convert_corpus
 
 __all__ = ["convert"]
 

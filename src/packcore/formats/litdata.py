@@ -9,6 +9,7 @@ the file (source: `streaming/writer.py` and `streaming/item_loader.py` of litdat
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packcore.errors import FormatError
+from packcore.errors import FormatError, NoDataError
 from packcore.formats.options import Options
 from packcore.formats.pieces import PiecedTokens
 from packcore.formats.reading import broken, file_bytes, map_array, read_json
@@ -70,15 +71,14 @@ class ItemTable:
 
 
 def find(path: str, options: Options) -> str | None:  # noqa: ARG001 - every format's signature
-    """Returns the folder of an index, or a chunk that an index beside it knows."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
-    index = os.path.join(folder, _INDEX)
-    is_ours = os.path.isdir(path) or path.endswith((_INDEX, ".bin"))
-    if not is_ours or not os.path.isfile(index):
+    """Returns the folder of an index, or a chunk that stands beside one."""
+    is_folder = os.path.isdir(path)
+    folder = path if is_folder else os.path.dirname(path) or "."
+    if not is_folder and not path.endswith((_INDEX, ".bin")):
         return None
     try:
-        record = read_json(index)
-    except FormatError:
+        record = _read_index(os.path.join(folder, _INDEX))
+    except (FormatError, NoDataError):
         return None
     if not isinstance(record, dict) or not {"chunks", "config"} <= set(record):
         return None
@@ -90,12 +90,29 @@ def open_files(paths: Sequence[str], options: Options) -> Iterator[TokenFile]:  
     for path in paths:
         folder = path if os.path.isdir(path) else os.path.dirname(path)
         index = os.path.join(folder, _INDEX)
-        record = read_json(index)
+        record = _read_index(index)
         dtype, has_prefix = _read_config(index, record["config"])
-        for chunk in _read_chunks(index, record["chunks"]):
+        chunks = _read_chunks(index, record["chunks"])
+        if path != folder:
+            name = os.path.basename(path)
+            chunks = [chunk for chunk in chunks if chunk["filename"] == name]
+        for chunk in chunks:
             file = os.path.join(folder, chunk["filename"])
-            if os.path.isdir(path) or os.path.abspath(path) == os.path.abspath(file):
-                yield _open(index, file, chunk, dtype, has_prefix=has_prefix)
+            yield _open(index, file, chunk, dtype, has_prefix=has_prefix)
+
+
+def _read_index(path: str) -> Any:
+    """Returns what the index holds; it is asked for once a chunk where chunks are listed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        raise NoDataError(f"There is no file {path}.", path=path) from None
+    return _cached_index(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4)
+def _cached_index(path: str, _size: int, _time: int) -> Any:
+    return read_json(path)
 
 
 def _read_config(index: str, config: Any) -> tuple[np.dtype[Any], bool]:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import packcore
-from packcore.convert import TARGETS, convert
+from packcore.conversion import TARGETS, convert
 from packcore.errors import ArgumentError, OverwriteError, TokenError, WriteError
 from packcore.formats import stream, writing
 
