@@ -173,15 +173,15 @@ def _sort_out(
     says what is missing.
     """
     claims: dict[str, Format] = {}
+    expanded: list[str] = []  # what the user did not name one by one
     for path in paths:
         found = dict(_claims(path, options))
-        if not found and chosen and not os.path.isdir(path):
+        is_folder = os.path.isdir(path)
+        if not found and chosen and (not is_folder or len(paths) > 1):
             raise _unknown(path)
-        if os.path.isdir(path) and os.path.abspath(path) not in found:
-            _check_splits(found)
+        if not chosen or (is_folder and os.path.abspath(path) not in found):
+            expanded += found
         claims.update(found)
-    if not chosen:
-        _check_splits(claims)
     formats = list(dict.fromkeys(claims.values()))
     if len(formats) > 1:
         raise _mixed(claims)
@@ -189,7 +189,10 @@ def _sort_out(
         if paths and not os.path.isdir(paths[0]):
             raise _unknown(paths[0])
         return None
-    return None if formats[0].name == "LITPKDS" else (formats[0], list(claims))
+    if formats[0].name == "LITPKDS":
+        return None
+    _check_splits(expanded)
+    return formats[0], list(claims)
 
 
 def _claims(path: str, options: Options) -> Iterable[tuple[str, Format]]:

@@ -117,6 +117,13 @@ def test_names_do_not_decide(tmp_path):
     assert packcore.open(tmp_path / "x.bin").tokens(0, 2).tolist() == [1, 2]
 
 
+def test_several_prefixes_of_chunks_are_opened_together(tmp_path):
+    for prefix in ("train", "val"):
+        content = b"LITPKDS" + struct.pack("<QBQHH", 1, 8, 2, 1, 2)
+        (tmp_path / f"{prefix}_0000000000.bin").write_bytes(content)
+    assert packcore.open(tmp_path).num_tokens == 4
+
+
 def test_files_of_two_formats_are_not_joined(tmp_path):
     paths = [SAMPLES / "llmc" / "sample_train_000001.bin", SAMPLES / "megatron" / "mm_uint16.idx"]
     with pytest.raises(
@@ -165,6 +172,8 @@ def test_a_sep_token_that_the_dtype_has_not_is_refused():
 def test_what_is_not_there_is_told(tmp_path):
     with pytest.raises(NoDataError, match="There is no file"):
         packcore.open([tmp_path / "x.bin"])
+    with pytest.raises(NoDataError, match="is a folder; expected a file"):
+        packcore.open([SAMPLES / "megatron" / "mm_uint16.idx", tmp_path])
     with pytest.raises(NoDataError, match="No file is at"):
         packcore.open(tmp_path / "corpus")
 
