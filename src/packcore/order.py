@@ -111,6 +111,11 @@ class Order:
         more = (window + 1) * self._window < self.num_chunks
         return (epoch, window + 1) if more else (epoch + 1, 0)
 
+    def window_size(self, epoch: int, window: int) -> int:
+        """Returns how many blocks a window has."""
+        bounds = self._windows[epoch].part(window, self._window)[1]
+        return int(bounds[-1] - bounds[0])
+
     def window_chunks(self, epoch: int, window: int) -> list[int]:
         """Returns the chunks of a window, in order."""
         found: list[int] = self._windows[epoch].part(window, self._window)[0].tolist()

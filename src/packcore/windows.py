@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 from packcore.order import Order
+from packcore.protocols import BlockReader
 
 __all__ = ["WindowWarmer"]
+
+_MAX_BYTES = 2 * 2**30
+"""A larger window is not read ahead: what is read first could be gone before it is served."""
 
 _Window = tuple[int, int]
 """An epoch and a window, counted in it."""
@@ -21,13 +24,16 @@ _Window = tuple[int, int]
 class WindowWarmer:
     """Warms each window of each source once, while the one before is served.
 
+    Windows above 2 GiB are left alone.
+
     Args:
         readers: the sources; one without `warm` is left alone.
         orders: their orders, by windows.
     """
 
-    def __init__(self, readers: Sequence[Any], orders: Sequence[Order]) -> None:
+    def __init__(self, readers: Sequence[BlockReader], orders: Sequence[Order]) -> None:
         self._warm = [getattr(reader, "warm", None) for reader in readers]
+        self._block_bytes = [reader.block_size * reader.dtype.itemsize for reader in readers]
         self._orders = orders
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="packcore-windows")
         self._warmed: dict[int, dict[_Window, list[Future[None]]]] = {}
@@ -52,10 +58,10 @@ class WindowWarmer:
 
     def _submit(self, source: int, window: _Window) -> list[Future[None]]:
         """Has the chunks of a window read, each by a task of its own, so that closing is quick."""
-        warm = self._warm[source]
-        if warm is None:
+        warm, order = self._warm[source], self._orders[source]
+        if warm is None or order.window_size(*window) * self._block_bytes[source] > _MAX_BYTES:
             return []
-        chunks = self._orders[source].window_chunks(*window)
+        chunks = order.window_chunks(*window)
         return [self._thread.submit(warm, [chunk]) for chunk in chunks]
 
     def close(self) -> None:

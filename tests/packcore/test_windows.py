@@ -9,6 +9,8 @@ from packcore.windows import WindowWarmer
 
 
 class Reader:
+    block_size, dtype = 4, np.dtype("uint16")
+
     def __init__(self):
         self.warmed, self.go_on = [], threading.Event()
         self.go_on.set()
@@ -85,8 +87,21 @@ def test_an_exception_while_warming_is_raised_where_the_window_is_entered(order)
 
 
 def test_a_reader_that_cannot_warm_is_left_alone(order):
-    warmer = WindowWarmer([object()], [order])
+    class Plain:
+        block_size, dtype = 4, np.dtype("uint16")
+
+    warmer = WindowWarmer([Plain()], [order])
     for window in range(4):
         warmer.enter(0, 0, first_block(order, 0, window))
     assert threads() == []
     warmer.close()
+
+
+def test_a_window_that_would_not_stay_in_memory_is_left_alone(order):
+    reader = Reader()
+    reader.block_size = 2**30
+    warmer = WindowWarmer([reader], [order])
+    for window in range(4):
+        warmer.enter(0, 0, first_block(order, 0, window))
+    warmer.close()
+    assert reader.warmed == []
