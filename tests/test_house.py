@@ -19,7 +19,7 @@ import pytest
 import packcore
 
 SOURCE = Path(packcore.__file__).parent
-ADAPTERS = ("packcore_torch", "packcore_grain")
+ADAPTERS = ("packcore_torch", "packcore_grain", "packcore_ray")
 
 LIST_IMPORTS = """
 import importlib, json, random, sys
@@ -69,7 +69,7 @@ ALL = (
     + (COMMAND if HAS_COMMAND else [])
     + [
         name
-        for package, needs in zip(ADAPTERS, ("torch", "grain"), strict=True)
+        for package, needs in zip(ADAPTERS, ("torch", "grain", "ray"), strict=True)
         if importlib.util.find_spec(needs)
         for name in modules_of(package)
     ]
