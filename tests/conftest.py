@@ -1,6 +1,7 @@
 """Lets the core's tests run with NumPy and pytest alone."""
 
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 
@@ -15,3 +16,8 @@ if importlib.util.find_spec("hypothesis"):
     settings.load_profile("packcore")
 else:
     sys.path.append(str(STAND_IN))
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and children inherit that: the
+# tests that send it to a child would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
