@@ -24,7 +24,7 @@ from packcore.errors import ArgumentTypeError, FormatError, MismatchError, NoDat
 from packcore.format import VERSION, ChunkHeader, map_tokens, read_header, read_tokens
 from packcore.manifest import ChunkEntry, list_files, manifest_path, read_documents, read_manifest
 from packcore.protocols import Access
-from packcore.warming import warm_file
+from packcore.rawfiles import warm_file
 
 __all__ = ["Chunk", "find_chunks"]
 

@@ -17,17 +17,16 @@ The layout, all little-endian (source: `packed_dataset.py` of lit-gpt and of Tin
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import struct
-import sys
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import ArgumentError, FormatError, NoDataError
+from packcore.rawfiles import file_bytes, map_array, read_into
 
 __all__ = [
     "HDR_MAGIC",
@@ -250,12 +249,8 @@ def map_tokens(path: str | os.PathLike[str], header: ChunkHeader) -> npt.NDArray
     Raises:
         FormatError: the file has shrunk since its header was read.
     """
-    with open(path, "rb") as file:
-        _check_unchanged(path, header, file)
-        # A map without its file descriptor is possible from Python 3.13 on: open files stay few.
-        options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-        buffer = mmap.mmap(file.fileno(), header.file_bytes, access=mmap.ACCESS_READ, **options)
-    return np.frombuffer(buffer, header.dtype, header.chunk_size, HDR_SIZE)
+    _check_unchanged(os.fspath(path), header)
+    return map_array(os.fspath(path), header.dtype, HDR_SIZE, header.chunk_size)
 
 
 def read_tokens(
@@ -272,19 +267,9 @@ def read_tokens(
     Raises:
         FormatError: the file ends before the last token.
     """
-    with open(path, "rb", buffering=0) as file:
-        file.seek(HDR_SIZE + start * header.dtype.itemsize)
-        view = memoryview(out.data).cast("B")
-        while view.nbytes:
-            count = file.readinto(view)
-            if not count:
-                _check_unchanged(path, header, file)
-                raise FormatError(
-                    f"{os.fspath(path)}: token {start + len(out) - 1} is past its end.",
-                    path=os.fspath(path),
-                )
-            view = view[count:]
+    _check_unchanged(os.fspath(path), header)
+    read_into(os.fspath(path), HDR_SIZE + start * header.dtype.itemsize, out)
 
 
-def _check_unchanged(path: str | os.PathLike[str], header: ChunkHeader, file: IO[bytes]) -> None:
-    _check_size(os.fspath(path), header, os.fstat(file.fileno()).st_size)
+def _check_unchanged(path: str, header: ChunkHeader) -> None:
+    _check_size(path, header, file_bytes(path))

@@ -255,6 +255,6 @@ def test_any_row_of_tokens_can_be_read_an_empty_one_too(chunk, start):
 
 def test_reading_past_the_end_says_so(chunk):
     path, header = chunk
-    with pytest.raises(FormatError, match=r"x\.bin: token 5 is past its end\.") as caught:
+    with pytest.raises(FormatError, match=r"x\.bin is truncated: expected at least") as caught:
         read_tokens(path, header, 2, np.empty(4, np.uint16))
     assert caught.value.path == str(path)

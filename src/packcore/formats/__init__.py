@@ -5,9 +5,10 @@
 """
 
 from packcore.formats.options import Options
-from packcore.formats.reading import broken, read_head
+from packcore.formats.reading import read_head
 from packcore.formats.spans import Documents, PlainTokens, Separators, Span
 from packcore.formats.table import Format, find_files, list_formats, register
+from packcore.rawfiles import broken
 
 __all__ = [
     "Documents",

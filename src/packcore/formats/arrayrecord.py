@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import ArgumentError, FormatError, PackcoreError
+from packcore.extras import import_extra
 from packcore.formats.options import Options
 from packcore.formats.pieces import DecodedTokens
-from packcore.formats.reading import SLAB_TOKENS, broken, file_bytes, import_extra, read_head
+from packcore.formats.reading import SLAB_TOKENS, read_head
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, file_bytes
 
 __all__ = ["Records", "find", "open_files", "read_feature"]
 

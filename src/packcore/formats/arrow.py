@@ -18,19 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import FormatError
+from packcore.extras import import_extra
 from packcore.formats.footer import count_values
 from packcore.formats.options import Options
 from packcore.formats.pieces import DecodedTokens
-from packcore.formats.reading import (
-    broken,
-    file_bytes,
-    import_extra,
-    map_array,
-    read_head,
-    read_json,
-)
+from packcore.formats.reading import read_head, read_json
 from packcore.formats.spans import PlainTokens
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, file_bytes, map_array
 
 __all__ = ["Batch", "ListDocuments", "RowGroup", "find", "open_files"]
 

@@ -19,9 +19,10 @@ import numpy.typing as npt
 from packcore.errors import FormatError
 from packcore.formats.options import Options
 from packcore.formats.raw import open_raw
-from packcore.formats.reading import broken, file_bytes, map_array, read_head, slabs
+from packcore.formats.reading import read_head, slabs
 from packcore.formats.spans import PlainTokens, with_separators
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, file_bytes, map_array
 
 __all__ = ["EndDocuments", "find", "open_files"]
 

@@ -32,9 +32,10 @@ from packcore.errors import FormatError
 from packcore.formats import mmididx
 from packcore.formats.megatron import SequenceDocuments
 from packcore.formats.options import Options
-from packcore.formats.reading import broken, file_bytes, map_array, read_head, slabs
+from packcore.formats.reading import read_head, slabs
 from packcore.formats.spans import Documents, PlainTokens
 from packcore.protocols import Access, TokenFile
+from packcore.rawfiles import broken, file_bytes, map_array
 
 __all__ = ["OffsetDocuments", "ShiftedTokens", "find", "open_files"]
 

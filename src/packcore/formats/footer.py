@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from packcore.formats.reading import file_bytes, read_at
+from packcore.rawfiles import file_bytes, read_at
 
 __all__ = ["count_values"]
 

@@ -24,8 +24,8 @@ from packcore.errors import FormatError
 from packcore.formats.mmididx import index_beside, sum_lengths
 from packcore.formats.options import Options
 from packcore.formats.pieces import DecodedTokens
-from packcore.formats.reading import broken, file_bytes, map_array, read_at
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, file_bytes, map_array, read_at
 
 __all__ = ["Items", "Tree", "find", "open_files", "read_tree"]
 

@@ -18,17 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import FormatError
+from packcore.extras import import_extra
 from packcore.formats.options import Options
 from packcore.formats.pieces import DecodedTokens
-from packcore.formats.reading import (
-    SLAB_TOKENS,
-    broken,
-    file_bytes,
-    import_extra,
-    map_array,
-    read_json,
-)
+from packcore.formats.reading import SLAB_TOKENS, read_json
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, file_bytes, map_array
 
 __all__ = ["Grid", "ZarrSpan", "find", "open_files"]
 

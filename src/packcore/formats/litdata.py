@@ -21,9 +21,10 @@ import numpy.typing as npt
 from packcore.errors import FormatError, NoDataError
 from packcore.formats.options import Options
 from packcore.formats.pieces import PiecedTokens
-from packcore.formats.reading import broken, file_bytes, map_array, read_json
+from packcore.formats.reading import read_json
 from packcore.formats.spans import PlainTokens
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, file_bytes, map_array
 
 __all__ = ["ItemTable", "find", "open_files"]
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from packcore.errors import FormatError
 from packcore.formats.options import Options
-from packcore.formats.reading import broken, file_bytes, read_head
+from packcore.formats.reading import read_head
 from packcore.formats.spans import PlainTokens, with_separators
+from packcore.rawfiles import broken, file_bytes
 
 __all__ = ["END_OF_TEXT", "HEADER_BYTES", "MODELS", "find", "open_files"]
 

@@ -20,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import ArgumentError, FormatError
+from packcore.extras import import_extra
 from packcore.formats.options import Options
 from packcore.formats.pieces import DecodedTokens, PiecedTokens, copy_pieces
-from packcore.formats.reading import broken, file_bytes, import_extra, map_array, read_json
+from packcore.formats.reading import read_json
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, file_bytes, map_array
 
 __all__ = ["Column", "ZstdShard", "find", "open_files"]
 

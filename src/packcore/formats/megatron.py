@@ -33,9 +33,10 @@ from packcore.formats.mmididx import (
     sum_lengths,
 )
 from packcore.formats.options import Options
-from packcore.formats.reading import broken, map_array, slabs
+from packcore.formats.reading import slabs
 from packcore.formats.spans import Documents, PlainTokens, with_separators
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, map_array
 
 __all__ = ["SequenceDocuments", "find", "open_files"]
 

@@ -27,7 +27,8 @@ import numpy.typing as npt
 
 from packcore.errors import ArgumentError, FormatError
 from packcore.formats.options import Options
-from packcore.formats.reading import broken, file_bytes, map_array, read_head, slabs
+from packcore.formats.reading import read_head, slabs
+from packcore.rawfiles import broken, file_bytes, map_array
 
 __all__ = [
     "FAIRSEQ_SIZE",

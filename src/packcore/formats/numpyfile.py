@@ -13,8 +13,9 @@ import numpy as np
 
 from packcore.formats.options import Options
 from packcore.formats.raw import check_no_zeros
-from packcore.formats.reading import broken, file_bytes, read_head
+from packcore.formats.reading import read_head
 from packcore.formats.spans import PlainTokens, with_separators
+from packcore.rawfiles import broken, file_bytes
 
 __all__ = ["find", "open_files"]
 

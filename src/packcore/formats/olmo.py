@@ -22,9 +22,10 @@ import numpy.typing as npt
 from packcore.errors import FormatError
 from packcore.formats.options import Options
 from packcore.formats.raw import check_no_zeros, open_raw
-from packcore.formats.reading import broken, file_bytes, read_head
+from packcore.formats.reading import read_head
 from packcore.formats.spans import PlainTokens, Separators
 from packcore.protocols import TokenFile
+from packcore.rawfiles import broken, file_bytes
 
 __all__ = ["TableDocuments", "find", "open_files"]
 

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from packcore.formats.reading import broken, digest_span, file_bytes, map_array, warm_span
+from packcore.formats.reading import digest_span
 from packcore.formats.spans import Span
 from packcore.protocols import Access
+from packcore.rawfiles import broken, file_bytes, map_array, warm_file
 
 __all__ = ["DecodedTokens", "Decoder", "PieceTable", "PiecedTokens", "copy_pieces"]
 
@@ -78,7 +79,7 @@ class PiecedTokens(Span):
 
     def warm(self) -> None:
         """Asks the operating system to read the file into its cache."""
-        warm_span(self.path, 0, file_bytes(self.path))
+        warm_file(self.path, 0, file_bytes(self.path))
 
     def digest(self) -> str:
         """Returns a hash of the dtype, the counts and both ends of the file."""
@@ -204,7 +205,7 @@ class DecodedTokens(Span):
 
     def warm(self) -> None:
         """Asks the operating system to read the file into its cache."""
-        warm_span(self.path, 0, file_bytes(self.path))
+        warm_file(self.path, 0, file_bytes(self.path))
 
     def digest(self) -> str:
         """Returns a hash of the dtype, the counts and both ends of the file."""

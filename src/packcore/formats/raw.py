@@ -14,8 +14,9 @@ import numpy as np
 
 from packcore.errors import ArgumentError, FormatError
 from packcore.formats.options import Options
-from packcore.formats.reading import broken, file_bytes, map_array, read_head
+from packcore.formats.reading import read_head
 from packcore.formats.spans import PlainTokens, with_separators
+from packcore.rawfiles import broken, file_bytes, map_array
 
 __all__ = ["check_no_zeros", "find", "open_files", "open_raw", "read_vocab_size"]
 

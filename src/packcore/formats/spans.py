@@ -15,8 +15,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from packcore.formats.reading import digest_span, map_array, read_into, slabs, warm_span
+from packcore.formats.reading import digest_span, slabs
 from packcore.protocols import Access, TokenFile
+from packcore.rawfiles import map_array, read_into, warm_file
 
 __all__ = [
     "Documents",
@@ -107,7 +108,7 @@ class PlainTokens(Span):
 
     def warm(self) -> None:
         """Asks the operating system to read the tokens into its cache."""
-        warm_span(self.path, self.offset, self._bytes)
+        warm_file(self.path, self.offset, self.offset + self._bytes)
 
     def digest(self) -> str:
         """Returns a hash of the dtype, the counts and both ends of the tokens."""

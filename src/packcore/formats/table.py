@@ -37,8 +37,9 @@ from packcore.formats import (
     raw,
 )
 from packcore.formats.options import Options
-from packcore.formats.reading import file_bytes, read_head
+from packcore.formats.reading import read_head
 from packcore.protocols import TokenFile
+from packcore.rawfiles import file_bytes
 
 __all__ = ["Format", "find_files", "list_formats", "register"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import ArgumentError
-from packcore.pipeline.extras import import_extra
+from packcore.extras import import_extra
 from packcore.pipeline.tokenizers import flatten
 
 __all__ = ["HuggingFaceTokenizer", "SentencePieceTokenizer", "TiktokenTokenizer"]
@@ -36,7 +36,7 @@ class HuggingFaceTokenizer:
     """
 
     def __init__(self, name: str, path: str, content_hash: str) -> None:
-        package = import_extra("tokenizers", "tokenizers", f"The tokenizer {name}")
+        package = import_extra("tokenizers", extra="tokenizers", needed_for=f"The tokenizer {name}")
         self.name = name
         self.hash = content_hash
         self._tokenizer = package.Tokenizer.from_file(path)
@@ -78,7 +78,9 @@ class SentencePieceTokenizer:
     """A model file of SentencePiece."""
 
     def __init__(self, name: str, path: str, content_hash: str) -> None:
-        package = import_extra("sentencepiece", "sentencepiece", f"The tokenizer {name}")
+        package = import_extra(
+            "sentencepiece", extra="sentencepiece", needed_for=f"The tokenizer {name}"
+        )
         self.name = name
         self.hash = content_hash
         self._model = package.SentencePieceProcessor(model_file=path)
@@ -107,7 +109,7 @@ class TiktokenTokenizer:
     """
 
     def __init__(self, name: str) -> None:
-        package = import_extra("tiktoken", "tiktoken", f"The tokenizer {name}")
+        package = import_extra("tiktoken", extra="tiktoken", needed_for=f"The tokenizer {name}")
         self.name = name
         by_name = name.startswith("tiktoken:") and not name.endswith(".tiktoken")
         asked = name.removeprefix("tiktoken:")
@@ -141,9 +143,13 @@ def _read_encoding(path: str) -> Any:
     for the file's name; it is called with a loader that reads this file. The constructor knows
     the file's hash, and refuses another one.
     """
-    tiktoken = import_extra("tiktoken", "tiktoken", f"The tokenizer {path}")
-    load = import_extra("tiktoken.load", "tiktoken", f"The tokenizer {path}").load_tiktoken_bpe
-    registry = import_extra("tiktoken.registry", "tiktoken", f"The tokenizer {path}")
+    tiktoken = import_extra("tiktoken", extra="tiktoken", needed_for=f"The tokenizer {path}")
+    load = import_extra(
+        "tiktoken.load", extra="tiktoken", needed_for=f"The tokenizer {path}"
+    ).load_tiktoken_bpe
+    registry = import_extra(
+        "tiktoken.registry", extra="tiktoken", needed_for=f"The tokenizer {path}"
+    )
     name = os.path.basename(path).removesuffix(".tiktoken")
     known = registry.list_encoding_names()
     if name not in known:

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from packcore.errors import PackcoreError
+from packcore.extras import import_zstd
 from packcore.pipeline import tables
-from packcore.pipeline.extras import import_zstd
 from packcore.pipeline.inputs import InputFile
 from packcore.pipeline.work import Cursor, Form, Piece, Work
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packcore.pipeline.extras import import_extra
+from packcore.extras import import_extra
 from packcore.pipeline.inputs import InputFile
 
 __all__ = ["Rows", "parse_ids", "parse_texts", "read_rows"]
@@ -43,7 +43,7 @@ def read_rows(file: InputFile, start: int, column: str, num_bytes: int) -> Itera
         MissingExtraError: pyarrow is not installed.
         ValueError: the file has no such column.
     """
-    pyarrow = import_extra("pyarrow", "parquet", f"Reading {file.path}")
+    pyarrow = import_extra("pyarrow", extra="parquet", needed_for=f"Reading {file.path}")
     read = _read_parquet if file.kind == "parquet" else _read_arrow
     for batch, done in read(file.path, start, column, num_bytes):
         step = max(1, batch.num_rows * num_bytes // max(1, batch.nbytes))
@@ -58,7 +58,7 @@ def read_rows(file: InputFile, start: int, column: str, num_bytes: int) -> Itera
 def _read_parquet(
     path: str, start: int, column: str, num_bytes: int
 ) -> Iterator[tuple[Any, float]]:
-    parquet = import_extra("pyarrow.parquet", "parquet", f"Reading {path}")
+    parquet = import_extra("pyarrow.parquet", extra="parquet", needed_for=f"Reading {path}")
     # Buffered: otherwise the whole column of a row group is read at once.
     with parquet.ParquetFile(path, buffer_size=num_bytes, pre_buffer=False) as table:
         _check_column(path, column, table.schema_arrow.names)
@@ -85,7 +85,7 @@ def _rows_of(metadata: Any, num_bytes: int) -> int:
 
 
 def _read_arrow(path: str, start: int, column: str, num_bytes: int) -> Iterator[tuple[Any, float]]:
-    pyarrow = import_extra("pyarrow", "parquet", f"Reading {path}")
+    pyarrow = import_extra("pyarrow", extra="parquet", needed_for=f"Reading {path}")
     del num_bytes  # a batch is read as it was written
     with pyarrow.OSFile(path) as file:
         size = max(1, file.size())
@@ -113,7 +113,7 @@ def _check_column(path: str, column: str, names: list[str]) -> None:
 
 
 def _column(payload: bytes) -> Any:
-    pyarrow = import_extra("pyarrow", "parquet", "Reading a table")
+    pyarrow = import_extra("pyarrow", extra="parquet", needed_for="Reading a table")
     with pyarrow.ipc.open_stream(payload) as reader:
         return reader.read_all().column(0).combine_chunks()
 
@@ -130,7 +130,7 @@ def parse_ids(payload: bytes) -> list[npt.NDArray[Any] | None]:
     Raises:
         ValueError: the column is not one of lists of numbers.
     """
-    pyarrow = import_extra("pyarrow", "parquet", "Reading a table")
+    pyarrow = import_extra("pyarrow", extra="parquet", needed_for="Reading a table")
     column = _column(payload)
     if isinstance(column, pyarrow.ChunkedArray):  # what an empty slice comes as
         column = pyarrow.concat_arrays(column.chunks or [pyarrow.array([], column.type)])

@@ -198,7 +198,7 @@ def test_a_truncated_mds_shard_is_refused(tmp_path):
 
 def test_a_missing_package_names_its_pip_command(monkeypatch):
     def refuse(name):
-        raise ImportError(name)
+        raise ModuleNotFoundError(name, name=name)
 
     monkeypatch.setattr("importlib.import_module", refuse)
     with pytest.raises(MissingExtraError, match=r'pip install "packcore\[zstd\]"'):

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from packcore.warming import _READ_BYTES, warm_file
+from packcore.rawfiles import _READ_BYTES, warm_file
 
 linux = pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="only Linux tells what is cached")
 
@@ -37,7 +37,7 @@ def file(tmp_path):
 
 def reads_of(monkeypatch, file, cached, start=0, stop=None):
     """Returns where reading began and how many bytes were read; None if nothing was."""
-    import packcore.warming as module  # noqa: PLC0415
+    import packcore.rawfiles as module  # noqa: PLC0415
 
     stand_in = Reads(cached)
     monkeypatch.setattr(module, "os", stand_in)
@@ -91,7 +91,7 @@ def test_only_the_span_that_was_asked_for_is_looked_at(monkeypatch, file):
 
 
 def test_a_system_that_cannot_tell_reads_nothing(monkeypatch, file):
-    import packcore.warming as module  # noqa: PLC0415
+    import packcore.rawfiles as module  # noqa: PLC0415
 
     monkeypatch.setattr(module, "os", object())
     warm_file(file, 0, 10)

@@ -11,19 +11,19 @@ from packcore.errors import MissingExtraError
 __all__ = ["import_extra", "import_zstd"]
 
 
-def import_extra(module: str, extra: str, what: str) -> Any:
+def import_extra(module: str, *, extra: str, needed_for: str) -> Any:
     """Returns an optional module.
 
     Args:
         module: what is imported.
         extra: the extra of packcore that installs it.
-        what: what it is needed for, to begin the message with.
+        needed_for: what it is needed for, to begin the message with.
 
     Raises:
         MissingExtraError: it is not installed.
 
     Examples:
-        >>> import_extra("no_such_module", "parquet", "Reading web.parquet")
+        >>> import_extra("no_such_module", extra="parquet", needed_for="Reading web.parquet")
         Traceback (most recent call last):
         packcore.errors.MissingExtraError: Reading web.parquet needs the package no_such_module.
         Install it with: pip install "packcore[parquet]"
@@ -33,9 +33,11 @@ def import_extra(module: str, extra: str, what: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
             raise  # it is there, but what it imports itself is not
+        package = module if module.startswith("backports.") else module.partition(".")[0]
         raise MissingExtraError(
-            f'{what} needs the package {module}. Install it with: pip install "packcore[{extra}]"',
-            name=module,
+            f"{needed_for} needs the package {package}. Install it with: pip install "
+            f'"packcore[{extra}]"',
+            name=package,
         ) from None
 
 
@@ -48,4 +50,4 @@ def import_zstd(path: str) -> Any:
         MissingExtraError: it is not installed.
     """
     module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-    return import_extra(module, "zstd", f"Reading {path}")
+    return import_extra(module, extra="zstd", needed_for=f"Reading {path}")

@@ -1,0 +1,161 @@
+"""Parts of files: mapped, read, or read into the operating system's cache ahead of time.
+
+What the bytes mean is for `packcore.format` and `packcore.formats`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packcore.errors import FormatError, NoDataError
+
+__all__ = ["broken", "file_bytes", "map_array", "read_at", "read_into", "warm_file"]
+
+_PROBE_BYTES = 128 * 1024
+_READ_BYTES = 1024 * 1024
+
+
+def broken(
+    path: str, rule: str, *, expected: object, got: object, offset: int | None = None
+) -> FormatError:
+    """Returns the error for a file that breaks a rule of its format.
+
+    Args:
+        path: the file.
+        rule: what is wrong and the way out, without the path, as the end of a sentence.
+        expected: what should stand there.
+        got: what does.
+        offset: the byte where it goes wrong.
+    """
+    message = f"{path} {rule}"
+    return FormatError(message, path=path, offset=offset, expected=expected, got=got)
+
+
+def file_bytes(path: str) -> int:
+    """Returns the size of a file in bytes.
+
+    Raises:
+        NoDataError: there is no such file, or it is a folder.
+    """
+    try:
+        with open(path, "rb") as file:
+            return os.fstat(file.fileno()).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoDataError(f"There is no file {path}.", path=path) from None
+    except IsADirectoryError:
+        raise NoDataError(f"{path} is a folder; expected a file.", path=path) from None
+
+
+def map_array(path: str, dtype: np.dtype[Any], offset: int, count: int) -> npt.NDArray[Any]:
+    """Maps part of a file, read-only.
+
+    The map lives as long as the array or any view of it; there is nothing to close.
+
+    Args:
+        path: the file.
+        dtype: of the numbers.
+        offset: the byte of the first.
+        count: how many.
+
+    Returns:
+        `(count,)`, `dtype`; not aligned if `offset` is not.
+
+    Raises:
+        FormatError: the file ends before the last of them.
+        NoDataError: there is no such file.
+    """
+    size = count * dtype.itemsize
+    _check_inside(path, offset, size, file_bytes(path))
+    if not count:  # nothing cannot be mapped
+        return np.empty(0, dtype)
+    base = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    with open(path, "rb") as file:
+        # A map without its file descriptor is possible from Python 3.13 on: open files stay few.
+        options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        buffer = mmap.mmap(
+            file.fileno(), offset - base + size, access=mmap.ACCESS_READ, offset=base, **options
+        )
+    return np.frombuffer(buffer, dtype, count, offset - base)
+
+
+def read_at(path: str, offset: int, size: int) -> bytes:
+    """Returns bytes [offset, offset + size) of a file.
+
+    Raises:
+        FormatError: the file ends before the last of them.
+        NoDataError: there is no such file.
+    """
+    return np.array(map_array(path, np.dtype(np.uint8), offset, size)).tobytes()
+
+
+def read_into(path: str, offset: int, out: npt.NDArray[Any]) -> None:
+    """Fills `out`, contiguous, with the bytes of a file from `offset` on, without a map.
+
+    Raises:
+        FormatError: the file ends before the last of them.
+    """
+    with open(path, "rb", buffering=0) as file:
+        file.seek(offset)
+        view = memoryview(out.data).cast("B") if out.size else memoryview(b"")
+        while view.nbytes:
+            count = file.readinto(view)
+            if not count:
+                _check_inside(path, offset, out.nbytes, os.fstat(file.fileno()).st_size)
+            view = view[count:]
+
+
+def _check_inside(path: str, offset: int, size: int, total: int) -> None:
+    if offset + size > total:
+        raise broken(
+            path,
+            f"is truncated: expected at least {offset + size} bytes, got {total}. Copy or make it "
+            "again.",
+            expected=offset + size,
+            got=total,
+            offset=total,
+        )
+
+
+def warm_file(path: str, start: int, stop: int) -> None:
+    """Reads bytes [start, stop) of a file, front to back, unless they are in the page cache.
+
+    Does nothing where the system cannot tell what is there (other than Linux).
+
+    Args:
+        path: the file.
+        start: the first byte.
+        stop: the byte after the last.
+    """
+    if not hasattr(os, "RWF_NOWAIT"):
+        return
+    first = _first_missing(path, start, stop)
+    if first == stop:
+        return
+    buffer = bytearray(_READ_BYTES)
+    with open(path, "rb", buffering=0) as file:
+        file.seek(first)
+        while file.tell() < stop and file.readinto(buffer):
+            pass
+
+
+def _first_missing(path: str, start: int, stop: int) -> int:
+    """Returns a byte from which on the file may not be in the page cache, `stop` if it all is.
+
+    The descriptor is its own: to read here and there tells the system not to read ahead.
+    """
+    probe = bytearray(1)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        for offset in range(start, stop, _PROBE_BYTES):
+            os.preadv(descriptor, [probe], min(offset + _PROBE_BYTES, stop) - 1, os.RWF_NOWAIT)
+    except OSError:  # EAGAIN: it would have to be read; EOPNOTSUPP: nobody knows
+        return offset
+    finally:
+        os.close(descriptor)
+    return stop
