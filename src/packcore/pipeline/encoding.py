@@ -17,7 +17,8 @@ from packcore.errors import PackcoreError, StateError, TokenError
 from packcore.ids import IdRule
 from packcore.pipeline.parsing import Found, parse
 from packcore.pipeline.reading import say_why
-from packcore.pipeline.tokenizers import Tokenizer, flatten, load_tokenizer
+from packcore.pipeline.rows import flatten
+from packcore.pipeline.tokenizers import Tokenizer, load_tokenizer
 from packcore.pipeline.work import Broken, Encoded, Work
 
 __all__ = ["Encoder", "Recipe"]

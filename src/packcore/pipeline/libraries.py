@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from packcore.errors import ArgumentError
 from packcore.extras import import_extra
-from packcore.pipeline.tokenizers import flatten
+from packcore.pipeline.rows import flatten
 
 __all__ = ["HuggingFaceTokenizer", "SentencePieceTokenizer", "TiktokenTokenizer"]
 

@@ -26,8 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import ArgumentError, ArgumentTypeError, NoDataError, PackcoreError
+from packcore.pipeline.rows import flatten
 
-__all__ = ["BytesTokenizer", "FunctionTokenizer", "Tokenizer", "flatten", "load_tokenizer"]
+__all__ = ["BytesTokenizer", "FunctionTokenizer", "Tokenizer", "load_tokenizer"]
 
 
 class Tokenizer(Protocol):
@@ -144,15 +145,6 @@ class FunctionTokenizer:
         """Returns None: a function knows no spelling."""
         del token
         return None
-
-
-def flatten(
-    rows: list[Any], dtype: npt.DTypeLike | None = None
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Puts lists of ids behind each other; returns them, and how many each has."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    arrays = [np.asarray(row, dtype) for row in rows if len(row)]
-    return np.concatenate(arrays) if arrays else np.empty(0, dtype or np.int64), lengths
 
 
 def load_tokenizer(name: str | os.PathLike[str]) -> Tokenizer:
