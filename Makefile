@@ -79,7 +79,7 @@ clean:
 .venv/$(STAMP): pyproject.toml constraints.txt
 	@$(NEED)
 	$(PYTHON) -m venv --clear .venv
-	.venv/bin/python -m pip install -c constraints.txt --editable '.[all,arrayrecord,dev,grain,progress,torch,zarr]'
+	.venv/bin/python -m pip install -c constraints.txt --editable '.[all,arrayrecord,dev,grain,progress,ray,torch,zarr]'
 	@touch $@
 
 $(CORE_VENV)/$(STAMP): pyproject.toml constraints.txt
