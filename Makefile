@@ -11,11 +11,12 @@ CORE_VENV ?= .venv-core
 CORE_NUMPY ?= $(shell grep '^numpy==' constraints.txt)
 OLDEST_NUMPY := numpy==1.24.0
 
-.PHONY: help demo demo-torch test lint format typecheck contracts bench core-test core-test-oldest core-test-newest check clean
+.PHONY: help demo demo-torch demo-jax test lint format typecheck contracts bench core-test core-test-oldest core-test-newest check clean
 
 help:
 	@echo 'make demo       pack the standard library, read it back, stop and resume'
 	@echo 'make demo-torch train a tiny GPT, kill it, resume it, draw both loss curves (2 minutes)'
+	@echo 'make demo-jax   the same with JAX, Grain and Orbax'
 	@echo 'make test       all tests and doctests           (TEST_ARGS="-k builder" for some)'
 	@echo 'make lint       ruff, codespell                  (make format repairs)'
 	@echo 'make typecheck  mypy --strict on src'
@@ -34,6 +35,9 @@ demo: .venv-demo/$(STAMP)
 demo-torch: .venv/$(STAMP)
 	@.venv/bin/python -c 'import matplotlib' 2>/dev/null || .venv/bin/python -m pip install --quiet -c constraints.txt matplotlib
 	@.venv/bin/python examples/stop_and_resume.py train_torch.py
+
+demo-jax: .venv-jax/$(STAMP)
+	@.venv-jax/bin/python examples/stop_and_resume.py train_jax.py
 
 test: .venv/$(STAMP)
 	.venv/bin/python -m pytest $(TEST_ARGS)
@@ -72,7 +76,7 @@ check:
 	.ci/run
 
 clean:
-	rm -rf .venv .venv-core .venv-core-oldest .venv-core-newest .venv-demo demo-data
+	rm -rf .venv .venv-core .venv-core-oldest .venv-core-newest .venv-demo .venv-jax demo-data
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 # A checkout's own code, editable: only a changed dependency makes the environment anew.
@@ -96,4 +100,11 @@ $(CORE_VENV)/$(STAMP): pyproject.toml constraints.txt
 	@echo 'Making .venv-demo: packcore and NumPy'
 	@$(PYTHON) -m venv --clear .venv-demo
 	@.venv-demo/bin/python -m pip install --quiet .
+	@touch $@
+
+.venv-jax/$(STAMP): pyproject.toml constraints.txt
+	@$(NEED)
+	@echo 'Making .venv-jax: packcore, JAX, Grain, Orbax and matplotlib'
+	@$(PYTHON) -m venv --clear .venv-jax
+	@.venv-jax/bin/python -m pip install --quiet -c constraints.txt --editable '.[jax,demo]' orbax-checkpoint
 	@touch $@
