@@ -10,7 +10,16 @@ from pathlib import Path
 
 from benchmarks.harness import FULL, HEAD, QUICK, Limit, run_contest, run_limit
 
-GROUPS = ("reading", "loading", "native", "batches", "building", "tokenizing", "megatron")
+GROUPS = (
+    "reading",
+    "loading",
+    "native",
+    "batches",
+    "grain_batches",
+    "building",
+    "tokenizing",
+    "megatron",
+)
 """Each is a module with `contests`: (sizes, an empty folder) -> contests and limits."""
 
 

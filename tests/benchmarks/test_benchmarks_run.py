@@ -30,4 +30,4 @@ def test_every_contest_runs_on_tiny_sizes():
 def test_an_unknown_group_is_refused_by_name():
     run = run_benchmarks("reeding")
     assert run.returncode == 2
-    assert "no such group: reeding; choose from reading, loading, batches, building" in run.stderr
+    assert "no such group: reeding; choose from reading, loading, native, batches" in run.stderr
