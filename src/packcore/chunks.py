@@ -26,9 +26,10 @@ from packcore.manifest import ChunkEntry, list_files, manifest_path, read_docume
 from packcore.protocols import Access
 from packcore.rawfiles import warm_file
 
-__all__ = ["Chunk", "find_chunks"]
+__all__ = ["CHUNK_NAME", "Chunk", "find_chunks"]
 
-_CHUNK_NAME = re.compile(r"(?P<prefix>.+)_[0-9]{10}\.bin")
+CHUNK_NAME = re.compile(r"(?P<prefix>.+)_[0-9]{10}\.bin")
+"""How the files of a build are named."""
 _MANIFEST_SUFFIX = ".manifest.json"
 _SIDECAR_SUFFIX = ".docs.npy"
 _SAMPLE_BYTES = 4096
@@ -228,7 +229,7 @@ def _expand_folder(folder: str) -> list[str]:
     chunks = [name for name in names if name.endswith(".bin")]
     if manifests:
         prefixes = {name.removesuffix(_MANIFEST_SUFFIX) for name in manifests}
-        matches = [match for match in map(_CHUNK_NAME.fullmatch, chunks) if match]
+        matches = [match for match in map(CHUNK_NAME.fullmatch, chunks) if match]
         chunks = [match.string for match in matches]
         for match in matches:
             if match["prefix"] not in prefixes:
@@ -258,7 +259,7 @@ def _described(path: str) -> Iterator[tuple[str, _Described]]:
 
 
 def _manifest_beside(path: str) -> str | None:
-    match = _CHUNK_NAME.fullmatch(os.path.basename(path))
+    match = CHUNK_NAME.fullmatch(os.path.basename(path))
     beside = match and manifest_path(os.path.dirname(path), match["prefix"])
     return beside if beside and os.path.exists(beside) else None
 
@@ -327,7 +328,7 @@ def _with_separator(chunks: tuple[Chunk, ...], sep_token: int) -> Iterator[Chunk
 
 
 def _prefix(path: str) -> str:
-    match = _CHUNK_NAME.fullmatch(os.path.basename(path))
+    match = CHUNK_NAME.fullmatch(os.path.basename(path))
     return os.path.join(os.path.dirname(path), match["prefix"]) if match else path
 
 

@@ -319,7 +319,8 @@ class Loader:
             ArgumentError: `num_served` is negative.
         """
         position = self.served_step(num_served) * self.global_batch_size
-        return save_position(self.mixture, self._identity(), position)
+        num_changes = self.stream.order.num_changes(position)
+        return save_position(self.mixture, self._identity(), position, num_changes=num_changes)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where the state was taken, at any number of ranks and workers.

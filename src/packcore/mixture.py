@@ -244,6 +244,7 @@ class MixtureOrder:
         """In order, each until the next one's start."""
         self.num_positions: int | None = None
         """Positions in all; None if there is no end."""
+        self._changes: list[int] = []  # for each phase, which of the mixture's weights it has
         self._plan(seed)
         self._starts = [phase.start for phase in self.phases]
 
@@ -274,6 +275,14 @@ class MixtureOrder:
         number = bisect.bisect_right(self._starts, position) - 1
         return self.phases[number].counts(position)
 
+    def num_changes(self, position: int) -> int:
+        """Returns how many of the mixture's weights, the first included, begin before `position`.
+
+        One that would come too late begins early, where all sources of those before ran out.
+        """
+        number = bisect.bisect_left(self._starts, position)
+        return self._changes[number - 1] + 1 if number else 0
+
     def _plan(self, seed: int) -> None:
         """Lays the phases out, until the order ends or goes on for ever."""
         start, counts = 0, [0] * len(self._limits)
@@ -287,6 +296,7 @@ class MixtureOrder:
                 continue
             phase = Phase(start, counts, weights, seed=seed)
             self.phases.append(phase)
+            self._changes.append(len(self._mixture.weights) - len(changes))
             exhausted = self._first_exhausted(phase)
             following = changes[1].start if len(changes) > 1 else None
             ends = [end for end in (exhausted, following) if end is not None]

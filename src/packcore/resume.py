@@ -20,17 +20,21 @@ _History = list[tuple[int, dict[str, float]]]
 """(start, name -> weight), positions ascending; what is not drawn is left out."""
 
 
-def save_position(mixture: Mixture, order: Mapping[str, Any], position: int) -> dict[str, Any]:
+def save_position(
+    mixture: Mixture, order: Mapping[str, Any], position: int, *, num_changes: int
+) -> dict[str, Any]:
     """Returns the state of a run that stands at `position`.
 
     Args:
         mixture: the sources.
         order: field -> value of what else the order depends on, such as the seed.
         position: blocks served, over all ranks.
+        num_changes: how many of the mixture's weights began before the position.
     """
     return {
         **_identity(mixture, order, list(mixture.blocks)),
         "weights": [[start, weights] for start, weights in _history(mixture.weights)],
+        "num_changes": num_changes,
         "position": position,
     }
 
@@ -56,11 +60,13 @@ def load_position(mixture: Mixture, order: Mapping[str, Any], state: object) -> 
     check_identity(checked, _identity(mixture, order, [*names]))
     position: int = check_position(checked, "position", _is_count, "an integer of at least 0")
     saved = _parse_history(checked)
+    rule = f"an integer in [0, {len(saved)}]"
+    num_changes = check_position(checked, "num_changes", range(len(saved) + 1).__contains__, rule)
     mine = _history(mixture.weights)
     if saved[: len(mine)] == mine:
         for start, weights in saved[len(mine) :]:
             mixture = mixture.reweight(start, {**dict.fromkeys(mixture.blocks, 0.0), **weights})
-    elif _before(position, saved) != _before(position, mine):
+    elif saved[:num_changes] != mine[:num_changes]:
         check_identity({"weights": saved}, {"weights": mine})
     return mixture, position
 
@@ -87,23 +93,25 @@ def _history(weights: tuple[Weights, ...]) -> _History:
     ]
 
 
-def _before(position: int, history: _History) -> _History:
-    return [entry for entry in history if entry[0] < position]
-
-
 def _parse_history(state: Mapping[str, Any]) -> _History:
     """Returns the weights of a state, checked by making a mixture's changes of them."""
-    entries = check_position(state, "weights", _is_history, "a list of [position, weights]")
+    entries = check_position(
+        state, "weights", _is_history, "a list of [position, weights], not empty"
+    )
     return [(start, dict(weights)) for start, weights in entries]
 
 
 def _is_history(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(entry, list | tuple)
-        and len(entry) == 2  # noqa: PLR2004 - position and weights
-        and _is_count(entry[0])
-        and _is_dict(entry[1])
-        for entry in value
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(entry, list | tuple)
+            and len(entry) == 2  # noqa: PLR2004 - position and weights
+            and _is_count(entry[0])
+            and _is_dict(entry[1])
+            for entry in value
+        )
     )
 
 

@@ -378,6 +378,16 @@ def test_a_state_of_something_else_is_refused_by_the_field(change, field):
     assert field in str(caught.value)
 
 
+def test_a_change_that_began_early_belongs_to_the_past():
+    sources = {"a": (Numbers(10), 1.0), "b": (Numbers(50, first=100), 0.0)}
+    mixture = Mixture(sources, on_exhausted="remove")
+    loader = Loader(mixture.reweight(30, {"b": 1.0}), 5, seed=0)
+    assert min(numbers(itertools.islice(loader, 3))[10:]) >= 100  # all of a ran out at 10
+    other = Loader(mixture.reweight(40, {"b": 1.0}), 5, seed=0)
+    with pytest.raises(StateError, match="weights"):
+        other.load_state_dict(loader.state_dict())
+
+
 def test_a_state_of_other_weights_is_refused():
     sources = {"a": (Numbers(50), 1.0), "b": (Numbers(50), 2.0)}
     loader = Loader(Mixture(sources), 4, seed=0)
@@ -398,6 +408,8 @@ def test_a_state_of_other_weights_is_refused():
         ("position", None),
         ("weights", []),
         ("weights", [[0]]),
+        ("num_changes", 2),
+        ("num_changes", None),
         ("fingerprint", "x"),
     ],
 )

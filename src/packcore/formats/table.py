@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.checks import check_int
-from packcore.chunks import find_chunks
+from packcore.chunks import CHUNK_NAME, find_chunks
 from packcore.errors import ArgumentError, FormatError, MismatchError, NoDataError
-from packcore.format import describe_head
+from packcore.format import describe_head, read_header
 from packcore.formats import (
     arrayrecord,
     arrow,
@@ -184,6 +184,8 @@ def _sort_out(
             expanded += found
         claims.update(found)
     formats = list(dict.fromkeys(claims.values()))
+    if options.dtype is None:
+        _check_chunk_names(claims)
     if len(formats) > 1:
         raise _mixed(claims)
     if not formats:
@@ -241,6 +243,13 @@ def _mixed(claims: dict[str, Format]) -> MismatchError:
         expected=min(first),
         got=max(first),
     )
+
+
+def _check_chunk_names(claims: dict[str, Format]) -> None:
+    """Says what is wrong with a file that is named as a chunk and has lost its header."""
+    for path, known in claims.items():
+        if known.name == "raw" and CHUNK_NAME.fullmatch(os.path.basename(path)):
+            read_header(path)
 
 
 def _check_splits(paths: Iterable[str]) -> None:
