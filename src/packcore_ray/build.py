@@ -6,6 +6,7 @@ keeps the journal, so the bytes and the way a stopped build goes on are the same
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Generator, Iterator
@@ -21,7 +22,7 @@ from packcore.pipeline.engines import Engine, in_order
 from packcore.pipeline.inputs import Sources
 from packcore.pipeline.work import Encoded, Work
 
-__all__ = ["build", "tasks"]
+__all__ = ["build", "encoder_of", "plain_errors", "tasks"]
 
 
 def build(
@@ -67,23 +68,31 @@ def _run(
     if num_ahead is None:
         resources: Any = ray.cluster_resources()  # type: ignore[no-untyped-call,unused-ignore]
         num_ahead = 2 * max(1, int(resources.get("CPU", 1)))
-    try:
+    with plain_errors("What is finished is kept: the same build goes on from there."):
         yield from in_order(work, lambda one: encode.remote(recipe, one), ray.get, num_ahead)
+
+
+@contextlib.contextmanager
+def plain_errors(way_out: str) -> Iterator[None]:
+    """Raises what was raised in a task, without Ray's traceback as its message.
+
+    Raises:
+        WorkerError: Ray gave the task up; `way_out` ends its message.
+    """
+    try:
+        yield
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from None  # what was raised there, without Ray's traceback as message
+        raise error.cause from None
     except ray.exceptions.RayError as error:
-        raise WorkerError(
-            f"Ray gave a piece of work up: {error}. What is finished is kept: the same build goes "
-            "on from there."
-        ) from error
+        raise WorkerError(f"Ray gave a piece of work up: {error}. {way_out}") from error
 
 
 def _encode(recipe: Recipe, work: Work) -> Encoded:
-    return _encoder(recipe)(work)
+    return encoder_of(recipe)(work)
 
 
 @functools.lru_cache(maxsize=1)
-def _encoder(recipe: Recipe) -> Encoder:
+def encoder_of(recipe: Recipe) -> Encoder:
     """Returns the encoder of this process, which Ray uses for many tasks."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return Encoder(recipe)

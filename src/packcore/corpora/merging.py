@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from packcore.corpora.manifests import find_manifests
 from packcore.errors import ArgumentError, MismatchError, WriteError
@@ -34,6 +35,7 @@ def merge(
     *,
     prefix: str = "train",
     overwrite: bool = False,
+    provenance: dict[str, Any] | None = None,
 ) -> Manifest:
     """Makes one corpus of several, in their order.
 
@@ -45,9 +47,11 @@ def merge(
         outdir: the folder of the new corpus; made if there is none.
         prefix: what the new files' names begin with.
         overwrite: remove the files of this prefix that are there.
+        provenance: how the corpus was made, for the manifest; the fingerprints of the sources by
+            default.
 
     Returns:
-        The new manifest; its `provenance` names the fingerprints of the sources.
+        The new manifest.
 
     Raises:
         NoDataError: a source has no manifest.
@@ -82,12 +86,14 @@ def merge(
     sync_folder(outdir)
     sizes = [manifest.vocab_size for manifest in manifests]
     known = [size for size in sizes if size is not None]
+    if provenance is None:
+        provenance = {"merged": [manifest.fingerprint for manifest in manifests]}
     merged = replace(
         manifests[0],
         prefix=prefix,
         chunks=tuple(entries),
         vocab_size=max(known) if len(known) == len(sizes) else None,
-        provenance={"merged": [manifest.fingerprint for manifest in manifests]},
+        provenance=provenance,
     )
     write_manifest(outdir, merged)
     return merged
