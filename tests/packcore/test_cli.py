@@ -1,6 +1,8 @@
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -282,3 +284,34 @@ def test_the_progress_is_shown_on_a_terminal_only(tmp_path):
     assert "tokens/s" in text
     assert "documents" in text
     assert re.search(r"\[\d\d:\d\d<", text)  # the time left
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["b"], {"build", "bench"}),
+        (["build", "--on-error", ""], {"fail", "skip"}),
+        (["split", "--frac"], {"--fraction"}),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(tmp_path, words, expected):
+    python = shlex.join([sys.executable, "-c", "from packcore.cli import main; main()"])
+    command = tmp_path / "packcore"
+    command.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
+    command.chmod(0o755)
+    script = f"""
+        eval "$(_PACKCORE_COMPLETE=bash_source packcore)"
+        COMP_WORDS=({shlex.join(["packcore", *words])}) COMP_CWORD={len(words)}
+        _packcore_completion packcore
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    found = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (set(found.stdout.split()), found.stderr) == (expected, "")
