@@ -34,34 +34,41 @@ def contests(sizes: Sizes, folder: Path) -> Iterator[Contest]:
     size = sizes.batch_size
     num_tokens = len(blocks) // size * size * sizes.block_size
 
+    def loader(**options: Any) -> packcore.Loader:
+        return packcore.Loader(blocks, size, **{"seed": 1, "epochs": 1, "prefetch": 0} | options)
+
     def drain(batches: Iterable[object]) -> int:
         for _ in batches:
             pass
         return num_tokens
 
-    def loader(**options: Any) -> packcore.Loader:
-        return packcore.Loader(blocks, size, seed=1, epochs=1, **options)
-
-    plain = grain.MapDataset.source(source).map(decode).shuffle(seed=1)
-    array_record = plain.batch(size, drop_remainder=True).to_iter_dataset(READ_HERE)
-    threads = plain.to_iter_dataset().batch(size, drop_remainder=True)
-    singles = BlockSource(blocks).shuffle(seed=1).batch(size, drop_remainder=True)
-    singles = singles.to_iter_dataset(READ_HERE)
-    batches = LoaderDataset(loader())
-    steps = StepDataset(loader()).to_iter_dataset()
-    fields = loader(fields=["tokens", "document_starts"])
-    maxtext = LoaderDataset(fields).map(maxtext_batch)
-
     def contest(title: str, ours: Any, theirs: Any, target: float | None, rival: str) -> Contest:
         return Contest(f"grain: {title}", lambda: drain(ours), lambda: drain(theirs), target, rival)
 
-    limit = Take(rows, size)
-    yield contest("LoaderDataset", batches, limit, 0.75, "np.take from memory")
-    yield contest("StepDataset", steps, limit, 0.6, "np.take from memory")
+    window = loader(shuffle="window")
+    batches, steps = LoaderDataset(loader()), StepDataset(loader()).to_iter_dataset()
+    limit, window_limit = Take(rows, loader()), Take(rows, window)
+    numpy = "np.take from memory"
+    yield contest("LoaderDataset, window order", LoaderDataset(window), window_limit, 0.75, numpy)
+    yield contest("LoaderDataset, global order", batches, limit, 0.75, numpy)
+    ahead = LoaderDataset(loader(prefetch=2))
+    yield contest("the same, a thread ahead", ahead, limit, None, numpy)
+    yield contest("StepDataset, global order", steps, limit, 0.6, numpy)
+
+    records = grain.MapDataset.source(source).map(decode).shuffle(seed=1)
+    array_record = records.batch(size, drop_remainder=True).to_iter_dataset(READ_HERE)
+    threads = records.to_iter_dataset().batch(size, drop_remainder=True)
     yield contest("LoaderDataset", batches, array_record, 40.0, ARRAY_RECORD)
-    yield contest("LoaderDataset", batches, threads, None, "ArrayRecord, 16 threads, batch")
+    yield contest(
+        "LoaderDataset", batches, threads, None, "ArrayRecord, shuffle, 16 threads, batch"
+    )
+    singles = BlockSource(blocks).shuffle(seed=1).batch(size, drop_remainder=True)
+    singles = singles.to_iter_dataset(READ_HERE)
     yield contest("BlockSource, shuffle, batch", singles, array_record, 4.0, ARRAY_RECORD)
-    yield contest("MaxText's six arrays", maxtext, array_record, 10.0, ARRAY_RECORD + ": tokens")
+    maxtext = LoaderDataset(loader(fields=["tokens", "segment_ids", "positions"])).map(
+        maxtext_batch
+    )
+    yield contest("MaxText's six arrays", maxtext, array_record, 10.0, ARRAY_RECORD)
 
 
 def build(sizes: Sizes, folder: Path) -> packcore.Blocks:
@@ -89,13 +96,14 @@ def decode(record: bytes) -> npt.NDArray[np.uint16]:
 
 
 class Take:
-    """Batches by one np.take each, in an order that is known beforehand."""
+    """The batches of a loader by one np.take each, from one array, where each is known before."""
 
-    def __init__(self, rows: npt.NDArray[Any], batch_size: int) -> None:
-        self._rows, self._size = rows, batch_size
-        self._order = np.random.default_rng(1).permutation(len(rows))
+    def __init__(self, rows: npt.NDArray[Any], loader: packcore.Loader) -> None:
+        self._rows = rows
+        positions = np.arange(len(loader) * loader.global_batch_size)
+        self._ids = loader.stream.locate(positions).ids.reshape(len(loader), -1)
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         """Starts one pass."""
-        for start in range(0, len(self._order) - self._size + 1, self._size):
-            yield self._rows.take(self._order[start : start + self._size], axis=0)
+        for ids in self._ids:
+            yield self._rows.take(ids, axis=0)

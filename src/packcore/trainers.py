@@ -246,7 +246,8 @@ def maxtext_batch(
     MaxText's shift loses. A target whose id is the padding's keeps its loss.
 
     Args:
-        batch: blocks of L + 1 tokens.
+        batch: blocks of L + 1 tokens, with document_starts or, which is faster, with segment_ids
+            and positions.
         cross_documents: whether a document's first token is a target, as in MaxText.
         padding_segment: the segment of padding and of inputs without a target. -1 is that of
             Levanter (stanford-crfm/levanter, `src/levanter/data/packing.py`), whose loss mask is
@@ -269,22 +270,21 @@ def maxtext_batch(
         >>> made["targets"], made["targets_segmentation"]
         (array([[8, 9, 5, 6]], dtype=int32), array([[1, 1, 0, 2]], dtype=int32))
     """
-    rows = _read(batch, shortest=2)
-    segments = segment_ids(*rows.given, rows.length)
-    if padding_segment:
-        np.copyto(segments, padding_segment, where=segments == 0)
-    place = positions(*rows.given, rows.length)[:, :-1]
+    tokens, segments, places = _read_segments(batch)
     made = _together(
-        inputs=rows.tokens[:, :-1],
+        inputs=tokens[:, :-1],
         inputs_segmentation=segments[:, :-1],
-        inputs_position=place,
-        targets=rows.tokens[:, 1:],
+        inputs_position=places[:, :-1],
+        targets=tokens[:, 1:],
         targets_segmentation=segments[:, 1:],
-        targets_position=place,
+        targets_position=places[:, :-1],
     )
     if not cross_documents:
-        is_target = loss_mask(*rows.given, rows.length)[:, 1:]
-        np.copyto(made["targets_segmentation"], padding_segment, where=~is_target)
+        is_first = segments[:, 1:] != segments[:, :-1]
+        np.copyto(made["targets_segmentation"], 0, where=is_first)
+    if padding_segment:
+        for name in ("inputs_segmentation", "targets_segmentation"):
+            np.copyto(made[name], padding_segment, where=made[name] == 0)
     return made
 
 
@@ -356,6 +356,28 @@ def _read(batch: _Batch, *, shortest: int) -> _Rows:
         starts = np.where(_mask(batch["mask"], starts[:, 0] < length)[:, None], starts, length)
     ragged = unpad_starts(starts, length)
     return _Rows(tokens, starts.astype(np.int32, copy=False), ragged)
+
+
+def _read_segments(batch: _Batch) -> tuple[npt.NDArray[np.integer[Any]], ...]:
+    """Returns tokens, segment ids and positions, `(num_rows, L + 1)` each."""
+    names = ("tokens", "segment_ids", "positions")
+    if not all(name in batch for name in names):
+        rows = _read(batch, shortest=2)
+        place = positions(*rows.given, rows.length)
+        return rows.tokens, segment_ids(*rows.given, rows.length), place
+    tokens, segments, places = (_integers(batch, name) for name in names)
+    if not tokens.shape == segments.shape == places.shape or tokens.shape[1] < 2:  # noqa: PLR2004
+        shapes = tokens.shape, segments.shape, places.shape
+        raise ArgumentError(
+            "tokens, segment_ids and positions must have the same rows, of at least 2; got the "
+            f"shapes {shapes[0]}, {shapes[1]} and {shapes[2]}.",
+            name="batch",
+            value=shapes,
+        )
+    if "mask" in batch:
+        is_real = _mask(batch["mask"], segments[:, 0] != 0)[:, None]
+        segments, places = np.where(is_real, segments, 0), np.where(is_real, places, 0)
+    return tokens, segments, places
 
 
 def _integers(batch: _Batch, name: str) -> npt.NDArray[np.integer[Any]]:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import packcore
 from packcore import trainers
 from packcore.errors import ArgumentError
 
@@ -342,3 +343,37 @@ def test_a_trainer_that_is_given_the_targets_needs_two_tokens(name):
 def test_a_batch_without_rows_is_converted(convert):
     made = convert({"tokens": TOKENS[:0], "document_starts": STARTS[:0]})
     assert all(not np.size(made[key]) for key in made if not key.startswith(("cu_", "max_len")))
+
+
+def with_segments(batch):
+    """The batch with the loader's segment_ids and positions in place of document_starts."""
+    starts, block_size = batch["document_starts"], batch["tokens"].shape[1]
+    others = {name: array for name, array in batch.items() if name != "document_starts"}
+    return others | {
+        "segment_ids": packcore.documents.segment_ids(starts, None, block_size),
+        "positions": packcore.documents.positions(starts, None, block_size),
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"cross_documents": False}, {"padding_segment": -1}])
+@given(batches())
+def test_maxtexts_batch_is_the_same_from_segments_as_from_starts(options, drawn):
+    batch, _ = drawn
+    from_starts = trainers.maxtext_batch(batch, **options)
+    from_segments = trainers.maxtext_batch(with_segments(batch), **options)
+    for name, array in from_starts.items():
+        np.testing.assert_array_equal(from_segments[name], array)
+
+
+def test_a_mask_makes_rows_with_segments_fill():
+    batch = with_segments(BATCH) | {"mask": np.array([True, False, False])}
+    made = trainers.maxtext_batch(batch)
+    assert made["inputs_segmentation"].any(axis=1).tolist() == [True, False, False]
+    assert made["inputs_position"].any(axis=1).tolist() == [True, False, False]
+
+
+def test_segments_of_another_shape_than_the_tokens_are_refused():
+    batch = with_segments(BATCH)
+    wrong = batch | {"positions": batch["positions"][:, 1:]}
+    with pytest.raises(ArgumentError, match="must have the same rows, of at least 2; got the sha"):
+        trainers.maxtext_batch(wrong)

@@ -51,7 +51,7 @@ def loader(documents, tmp_path_factory):
         for document in documents:
             builder.add_document(document)
     blocks = packcore.open(folder).blocks(LENGTH + 1, stride=LENGTH)
-    fields = ["tokens", "document_starts"]
+    fields = ["tokens", "segment_ids", "positions"]
     return packcore.Loader(blocks, 4, seed=1, shuffle=None, epochs=1, fields=fields)
 
 
