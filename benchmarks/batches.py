@@ -35,8 +35,8 @@ def contests(sizes: Sizes, folder: Path) -> Iterator[Contest]:
     files = write_chunks(folder, sizes)
     blocks = packcore.open(files).blocks(sizes.block_size)
 
-    def ours(**options: Any) -> BatchLoader:
-        loader = packcore.Loader(blocks, sizes.batch_size, seed=1, epochs=1)
+    def ours(prefetch: int, **options: Any) -> BatchLoader:
+        loader = packcore.Loader(blocks, sizes.batch_size, seed=1, epochs=1, prefetch=prefetch)
         return BatchLoader(loader, **options)
 
     def theirs(num_shards: int, **options: Any) -> DataLoader[torch.Tensor]:
@@ -45,14 +45,17 @@ def contests(sizes: Sizes, folder: Path) -> Iterator[Contest]:
         return DataLoader(dataset, batch_size=sizes.batch_size, **options)
 
     title = f"torch batches of {sizes.batch_size}, "
-    thread, workers = ours(), ours(**WORKERS)
+    plain, thread, workers = ours(0), ours(2), ours(2, **WORKERS)
     alone, shared = theirs(1), theirs(NUM_WORKERS, **WORKERS)
-    yield Contest(title + "no worker", lambda: drain(thread), lambda: drain(alone), target=4.0)
+    yield Contest(title + "no thread", lambda: drain(plain), lambda: drain(alone), target=4.0)
+    yield Contest(
+        title + "a thread ahead", lambda: drain(thread), lambda: drain(alone), target=None
+    )
     yield Contest(
         title + f"{NUM_WORKERS} workers", lambda: drain(workers), lambda: drain(shared), target=2.5
     )
     yield Contest(
-        title + "no worker",
+        title + "a thread ahead",
         lambda: drain(thread),
         lambda: drain(workers),
         target=None,

@@ -1,6 +1,7 @@
 """A loader's batches as tensors, from this process and from workers."""
 
 import multiprocessing
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -167,6 +168,17 @@ def test_slices_made_by_a_collate_function_arrive_as_int64(corpus, num_workers):
     assert as_lists(targets) == [[row[1:] for row in batch] for batch in want]
 
 
+def dtype_and_size(batch):
+    return str(batch.dtype), len(ForkingPickler.dumps(batch))
+
+
+def test_a_batch_travels_in_the_dtype_that_is_stored(corpus):
+    loader = make_loader(corpus, global_batch_size=88)
+    ((dtype, num_bytes),) = BatchLoader(loader, num_workers=1, collate_fn=dtype_and_size)
+    assert dtype == "torch.uint16"
+    assert 88 * 8 * 2 < num_bytes < 88 * 8 * 2 + 200
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_transform_is_given_arrays_and_its_words_arrive(corpus, num_workers):
     make = packcore.trainers.olmo_core_batch
@@ -302,6 +314,16 @@ def test_a_new_loop_ends_the_one_before(corpus):
     second = iter(batches)
     assert next(first, None) is None
     assert as_lists(second) == expected(corpus)[1:]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_loading_a_state_ends_the_running_loop(corpus, num_workers):
+    batches = BatchLoader(make_loader(corpus), num_workers=num_workers)
+    running = iter(batches)
+    next(running)
+    batches.load_state_dict(batches.loader.state_at(4))
+    assert next(running, None) is None
+    assert as_lists(batches) == expected(corpus)[4:]
 
 
 def test_workers_take_over_the_weights_that_a_state_brings(corpus):

@@ -42,6 +42,14 @@ def test_an_iterator_resumes_at_every_step(corpus):
     assert (report.num_steps, report.ended) == (9, True)
 
 
+def test_a_used_iterator_goes_back_to_a_state(corpus):
+    batches = iter(BatchDataset(make_loader(corpus)))
+    state = batches.state_dict()
+    assert len([next(batches) for _ in range(3)]) == 3
+    batches.load_state_dict(state)
+    assert as_lists(batches) == expected(corpus)
+
+
 def test_a_state_shares_nothing_with_the_iterator_or_the_next_state(corpus):
     batches = iter(BatchDataset(make_loader(corpus)))
     state = batches.state_dict()
