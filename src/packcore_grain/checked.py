@@ -58,7 +58,7 @@ class _CheckedIterator(grain.DatasetIterator):  # type: ignore[misc] # Grain has
 
     def __next__(self) -> Any:
         self._assert_not_closed()
-        return next(self._parent)
+        return next(self._parents[0])
 
     def __str__(self) -> str:
         return "CheckedIterator"

@@ -13,6 +13,7 @@ import grain
 from packcore import Loader
 from packcore_grain.checked import CheckedDataset
 from packcore_grain.flags import use_flag_defaults
+from packcore_grain.loader_dataset import LoaderDataset
 from packcore_grain.processes import process_loader
 from packcore_grain.specs import batch_spec
 
@@ -25,9 +26,9 @@ class StepDataset(grain.MapDataset):  # type: ignore[misc] # Grain has no types
     An index past the end begins anew, as for every MapDataset. A loader without end has
     `sys.maxsize` elements. Batches that are asked for in turn are read many at a time.
 
-    `to_iter_dataset()` reads without threads, and its states are checked as those of
-    `CheckedDataset`. After a transformation both are the user's: give
-    `grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)` and wrap in a `CheckedDataset`.
+    `to_iter_dataset()` is a `LoaderDataset`. After a transformation it is Grain's: give it
+    `grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)`, and wrap it in a `CheckedDataset`
+    for states that are checked.
 
     Args:
         loader: left as it is; its position does not matter.
@@ -44,6 +45,7 @@ class StepDataset(grain.MapDataset):  # type: ignore[misc] # Grain has no types
         super().__init__()
         use_flag_defaults()
         self._loader = process_loader(loader, rank=rank, world_size=world_size)
+        self._loader.seek(0)
         self._loader.prefetch = 0  # a thread would outlive the iterators
         self._turn = _Turn(self._loader)
 
@@ -83,11 +85,14 @@ class StepDataset(grain.MapDataset):  # type: ignore[misc] # Grain has no types
         """Returns the batches one after another, with states that are checked.
 
         Args:
-            read_options: no thread and no buffer by default: the batches are in memory.
+            read_options: Grain's threads, as for every MapDataset. None, which is faster: none,
+                as the batches are in memory.
             allow_nones: as for every MapDataset; no batch is None.
         """
-        options = read_options or grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
-        return CheckedDataset(super().to_iter_dataset(options, allow_nones=allow_nones), self)
+        if read_options is None:
+            loader = self._loader
+            return LoaderDataset(loader, rank=loader.rank, world_size=loader.world_size)
+        return CheckedDataset(super().to_iter_dataset(read_options, allow_nones=allow_nones), self)
 
     @property
     def _element_spec(self) -> Any:
