@@ -1,4 +1,6 @@
-"""packcore for PyTorch: iterable datasets that serve tensors.
+"""packcore for PyTorch: a loader's batches as tensors, and lit-gpt's module.
+
+    data = packcore_torch.BatchLoader(loader, num_workers=2)
 
 In place of lit-gpt's or TinyLlama's module, with all of its public names:
 

@@ -41,6 +41,23 @@ class BatchLoader(DataLoader[Tensors]):
     Raises:
         ArgumentError: an option would change the batches or their order; the loader's rank and
             torch.distributed contradict.
+
+    Examples:
+        >>> import tempfile
+        >>> import packcore
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with packcore.PackedDatasetBuilder(folder.name, "a", 8, 0, vocab_size=100) as builder:
+        ...     builder.add_document(range(1, 13))
+        >>> loader = Loader(packcore.open(folder.name).blocks(3), 2, seed=1, shuffle=None)
+        >>> data = BatchLoader(loader)
+        >>> for batch in data:
+        ...     print(batch)
+        ...     break
+        tensor([[1, 2, 3],
+                [4, 5, 6]])
+        >>> data.state_dict()["position"]
+        2
+        >>> folder.cleanup()
     """
 
     dataset: BatchDataset
@@ -68,7 +85,7 @@ class BatchLoader(DataLoader[Tensors]):
         self._workers_at: tuple[int, Any] | None = None
         self._running: weakref.ref[Generator[Tensors, None, None]] | None = None
 
-    def __iter__(self) -> Generator[Tensors, None, None]:  # type: ignore[override]
+    def __iter__(self) -> Generator[Tensors, None, None]:  # type: ignore[override] # not torch's class
         self.close()
         begin = self.loader.num_served, self.loader.mixture
         if begin != self._workers_at:  # workers that persist would begin elsewhere
