@@ -20,7 +20,7 @@ import ray  # noqa: E402
 
 import packcore  # noqa: E402
 import packcore.corpora  # noqa: E402
-from packcore.errors import ArgumentError, OverwriteError  # noqa: E402
+from packcore.errors import ArgumentError, FormatError, OverwriteError  # noqa: E402
 from packcore_ray import PackedDatasink  # noqa: E402
 
 CHUNK_SIZE = 50_021
@@ -151,7 +151,7 @@ def test_a_task_that_dies_after_its_write_is_counted_once(tmp_path, texts):
 
 def test_an_unusable_row_fails_the_write_and_leaves_nothing(tmp_path):
     rows = rows_of(["a", None, "b"], num_blocks=1)
-    with pytest.raises(Exception, match="Row 2 of a block of the column 'text' cannot become"):
+    with pytest.raises(FormatError, match="Row 2 of a block of the column 'text' cannot become"):
         rows.write_datasink(PackedDatasink(tmp_path, tokenizer="bytes"))
     assert list(tmp_path.iterdir()) == []
 
@@ -165,7 +165,7 @@ def test_an_unusable_row_is_skipped_and_counted_if_asked(tmp_path):
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path):
-    with pytest.raises(Exception, match="no column 'body'; the columns are text"):
+    with pytest.raises(ArgumentError, match="no column 'body'; the columns are text"):
         rows_of(["a"]).write_datasink(PackedDatasink(tmp_path, tokenizer="bytes", column="body"))
     assert list(tmp_path.iterdir()) == []
 
@@ -176,7 +176,7 @@ def test_a_corpus_that_is_there_is_refused_or_replaced_in_the_end(tmp_path):
     with pytest.raises(OverwriteError, match="Pass overwrite=True") as caught:
         PackedDatasink(tmp_path, **options)
     assert caught.value.path == str(tmp_path / "train.manifest.json")
-    with pytest.raises(Exception, match="cannot become a document"):
+    with pytest.raises(FormatError, match="cannot become a document"):
         rows_of(["new", None]).write_datasink(PackedDatasink(tmp_path, overwrite=True, **options))
     assert documents_of(tmp_path) == ids_of(["old"] * 20)
     rows_of(["new"]).write_datasink(PackedDatasink(tmp_path, overwrite=True, **options))
