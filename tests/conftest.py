@@ -21,3 +21,8 @@ else:
 # tests that send it to a child would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the tests that start JAX's or Ray's threads last: after them no test may fork."""
+    items.sort(key=lambda item: item.path.parent.name in {"packcore_grain", "packcore_ray"})
