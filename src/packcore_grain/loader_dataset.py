@@ -13,7 +13,7 @@ from packcore.errors import ArgumentError, StateError
 from packcore_grain.flags import use_flag_defaults
 from packcore_grain.processes import process_loader
 from packcore_grain.specs import batch_spec
-from packcore_grain.states import WHOLE
+from packcore_grain.states import WHOLE, share_of
 
 __all__ = ["LoaderDataset", "LoaderIterator"]
 
@@ -107,9 +107,10 @@ class LoaderIterator(grain.DatasetIterator):  # type: ignore[misc] # Grain has n
 
     def __next__(self) -> Any:
         self._assert_not_closed()
-        if self._batches is None:
-            self._batches = self._loader.batches(self._next, every=self._every)
-        batch = next(self._batches)
+        batches = self._batches or self._loader.batches(self._next, every=self._every)
+        self._batches = None  # an error ends it: the next try begins anew
+        batch = next(batches)
+        self._batches = batches
         self._next += self._every
         return batch
 
@@ -134,7 +135,7 @@ class LoaderIterator(grain.DatasetIterator):  # type: ignore[misc] # Grain has n
             ArgumentTypeError: the state is not a dict.
         """
         loader = _loader_at(self._loader, state)
-        mine, saved = [self._start, self._every], list(state.get("slice", WHOLE))
+        mine, saved = [self._start, self._every], share_of(state)
         if saved not in (mine, WHOLE):
             raise StateError(
                 f"The state is of a worker that takes the batches {saved[0]} + {saved[1]} k, this "

@@ -15,11 +15,12 @@ from etils import epath
 
 from packcore import Loader
 from packcore.errors import ArgumentTypeError, NoDataError, StateError
+from packcore.state import check_position
 
-__all__ = ["WHOLE", "Next", "find_next", "read_state", "resume"]
+__all__ = ["WHOLE", "Next", "find_next", "read_state", "resume", "share_of"]
 
 WHOLE = [0, 1]
-"""The slice of a state that belongs to no worker: all batches, from the first on."""
+"""The share of a state that belongs to no worker: all batches, from the first on."""
 
 _STATES, _WORKERS = "iterators_in_use_states", "iterators_in_use_indices"
 """Where Grain's prefetching transformations keep the states of the workers, and which they are.
@@ -61,7 +62,8 @@ class Next(NamedTuple):
     @property
     def served(self) -> int:
         """The batch, counted over the whole run."""
-        return int(self.state["served"]) + self.num_ahead
+        rule = "an integer of at least 0"
+        return int(check_position(self.state, "served", _is_count, rule)) + self.num_ahead
 
 
 def find_next(state: object) -> Next:
@@ -78,7 +80,7 @@ def find_next(state: object) -> Next:
     if not isinstance(state, Mapping):
         message = f"A state must be a dict, as get_state() returns it; got {type(state).__name__}."
         raise ArgumentTypeError(message, name="state", value=state)
-    if "served" in state and "position" in state:
+    if "position" in state:
         return Next(state, 0)
     if not state.get(_STATES) or len(state[_STATES]) != len(state.get(_WORKERS, ())):
         raise StateError(
@@ -105,8 +107,28 @@ def find_next(state: object) -> Next:
 
 def _ahead(found: Next, worker: int) -> Next:
     """Returns what `worker` yields next: a state of the whole run is that of the first worker."""
-    whole = list(found.state["slice"]) == WHOLE
+    whole = share_of(found.state) == WHOLE
     return Next(found.state, found.num_ahead + worker) if whole else found
+
+
+def share_of(state: Mapping[str, Any]) -> list[int]:
+    """Returns the share of the worker that a state is of: [start, every], counted in batches.
+
+    Raises:
+        StateError: the share is damaged.
+    """
+    if "slice" not in state:  # of a packcore.Loader
+        return WHOLE
+    rule = "[start, every], two integers"
+    return list(check_position(state, "slice", _is_share, rule))
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_count, value))  # noqa: PLR2004
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:

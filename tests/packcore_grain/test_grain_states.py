@@ -121,6 +121,25 @@ def test_what_is_no_state_is_refused_and_the_loader_stays(loader):
     assert loader.num_served == 2
 
 
+def test_a_damaged_state_is_refused_by_the_field(loader):
+    state = iter(threaded(LoaderDataset(loader), 2)).get_state()
+    for field, value in {"served": "many", "slice": [1], "position": 5}.items():
+        damaged = json.loads(json.dumps(state))
+        for part in damaged["iterators_in_use_states"]:
+            part[field] = value
+        with pytest.raises(StateError, match=field) as caught:
+            resume(loader, damaged)
+        assert caught.value.field in (field, "global_batch_size")
+
+
+def test_a_state_of_the_loader_itself_is_taken(loader):
+    loader.seek(4)
+    state = loader.state_dict()
+    loader.seek(0)
+    resume(loader, state)
+    assert loader.num_served == 4
+
+
 def make_loader_like(loader, **options):
     return packcore.Loader(loader.mixture, 12, **options)
 

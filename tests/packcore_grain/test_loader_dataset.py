@@ -196,7 +196,7 @@ def test_a_state_of_other_data_or_blocks_or_version_is_refused_by_the_field(corp
     with pytest.raises(StateError, match="fingerprint") as caught:
         iter(LoaderDataset(make_loader(other_corpus))).set_state(state)
     assert caught.value.field == "fingerprint"
-    for field, value in {"version": 2, "block_size": 9, "position": -1}.items():
+    for field, value in {"version": 2, "block_size": 9, "position": -1, "slice": 3}.items():
         with pytest.raises(StateError, match=f"{field} ") as caught:
             iterator.set_state(state | {field: value})
         assert caught.value.field == field
@@ -211,6 +211,36 @@ def test_a_state_of_another_number_of_workers_is_refused_with_the_way_out(loader
     with pytest.raises(StateError, match=r"takes the batches 1 \+ 2 k.*1 \+ 3 k.*resume") as caught:
         iter(triples).set_state(iter(pairs).get_state())
     assert (caught.value.field, caught.value.expected) == ("slice", [1, 3])
+
+
+def test_a_state_of_the_loader_itself_is_taken(loader):
+    batches = list(loader)
+    loader.seek(3)
+    iterator = iter(LoaderDataset(make_loader_like(loader)))
+    iterator.set_state(loader.state_dict())
+    assert_same(list(iterator), batches[3:])
+
+
+def make_loader_like(loader):
+    return packcore.Loader(loader.mixture, loader.global_batch_size, seed=loader.seed)
+
+
+def test_after_an_error_the_next_try_goes_on_without_a_gap(loader, monkeypatch):
+    batches = list(loader)
+    iterator = iter(LoaderDataset(loader))
+    assert_same([next(iterator) for _ in range(2)], batches[:2])
+    iterator.set_state(iterator.get_state())
+    with monkeypatch.context() as patch:
+        patch.setattr(packcore.Blocks, "gather_grouped", fails)
+        for _ in range(2):
+            with pytest.raises(OSError, match="gone"):
+                next(iterator)
+    assert_same(list(iterator), batches[2:])
+    assert list(iterator) == []
+
+
+def fails(*_):
+    raise OSError("gone")
 
 
 def test_a_refused_state_changes_nothing(loader):
