@@ -15,6 +15,7 @@ from grain.experimental import ShapeDtypeStruct
 from packcore.blocks import Blocks, check_dtype
 from packcore.errors import ArgumentError
 from packcore_grain.flags import use_flag_defaults
+from packcore_grain.shares import stretch
 
 __all__ = ["BlockSource"]
 
@@ -43,7 +44,7 @@ class BlockSource(grain.MapDataset):  # type: ignore[misc] # Grain has no types
     def __init__(self, blocks: Blocks, *, dtype: npt.DTypeLike | None = None) -> None:
         super().__init__()
         use_flag_defaults()
-        self._blocks = blocks
+        self._whole = self._blocks = blocks
         self._num_blocks = len(blocks)
         if not self._num_blocks:
             raise ArgumentError(
@@ -74,8 +75,8 @@ class BlockSource(grain.MapDataset):  # type: ignore[misc] # Grain has no types
 
     def __repr__(self) -> str:
         return (
-            f"BlockSource({len(self)} blocks of {self._blocks.block_size} {self._dtype} tokens, "
-            f"fingerprint {self._blocks.fingerprint})"
+            f"BlockSource({len(self._whole)} blocks of {self._whole.block_size} {self._dtype} "
+            f"tokens, fingerprint {self._whole.fingerprint})"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -83,14 +84,24 @@ class BlockSource(grain.MapDataset):  # type: ignore[misc] # Grain has no types
         other = memo[id(self)] = copy.copy(self)
         return other
 
+    def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
+        """Leaves one stretch of the blocks. Grain calls this on copies, for its workers.
+
+        Raises:
+            ArgumentError: not slice(worker, None, num_workers) with sequential_slice.
+        """
+        part = stretch(len(self._whole), sl, sequential_slice=sequential_slice)
+        self._blocks = self._whole[part]
+        self._num_blocks = len(self._blocks)
+
     @property
     def identity(self) -> dict[str, Any]:
         """What a state must belong to: the data, and how it is cut."""
         return {
             "version": _VERSION,
-            "block_size": self._blocks.block_size,
+            "block_size": self._whole.block_size,
             "dtype": self._dtype.name,
-            "fingerprint": self._blocks.fingerprint,
+            "fingerprint": self._whole.fingerprint,
         }
 
     @property

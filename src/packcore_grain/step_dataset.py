@@ -11,10 +11,12 @@ from typing import Any, Self
 import grain
 
 from packcore import Loader
+from packcore.errors import ArgumentError
 from packcore_grain.checked import CheckedDataset
 from packcore_grain.flags import use_flag_defaults
 from packcore_grain.loader_dataset import LoaderDataset
 from packcore_grain.processes import process_loader
+from packcore_grain.shares import stretch
 from packcore_grain.specs import batch_spec
 
 __all__ = ["StepDataset"]
@@ -48,14 +50,16 @@ class StepDataset(grain.MapDataset):  # type: ignore[misc] # Grain has no types
         self._loader.seek(0)
         self._loader.prefetch = 0  # a thread would outlive the iterators
         self._turn = _Turn(self._loader)
+        endless = self._loader.num_steps is None
+        self._whole = self._steps = range(sys.maxsize if endless else len(self._loader))
 
     def __len__(self) -> int:
-        return sys.maxsize if self._loader.num_steps is None else len(self._loader)
+        return len(self._steps)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self.slice(index)
-        return self._turn.batch(index % len(self))
+        return self._turn.batch(self._steps[index % len(self._steps)])
 
     def __str__(self) -> str:
         return f"StepDataset(rank={self._loader.rank}, world_size={self._loader.world_size})"
@@ -71,6 +75,23 @@ class StepDataset(grain.MapDataset):  # type: ignore[misc] # Grain has no types
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _turn=_Turn(state["_loader"]))
+
+    def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
+        """Leaves one stretch of the steps. Grain calls this on copies, for its workers.
+
+        Raises:
+            ArgumentError: not slice(worker, None, num_workers) with sequential_slice, or the run
+                has no end.
+        """
+        if self._loader.num_steps is None:
+            raise ArgumentError(
+                "A run that has no end can not be cut into stretches; got sequential_slice=True. "
+                "Leave it out, or give the loader epochs.",
+                name="sequential_slice",
+                value=sequential_slice,
+            )
+        part = stretch(len(self._whole), sl, sequential_slice=sequential_slice)
+        self._steps = self._whole[part]
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -220,3 +220,32 @@ def test_a_mix_of_sources_is_a_dataset(source, other_corpus):
     np.testing.assert_array_equal(mixed[0], source[0])
     np.testing.assert_array_equal(mixed[1], other_corpus.blocks(8)[0])
     assert len(list(mixed.to_iter_dataset(READ_HERE))) == len(mixed)
+
+
+@pytest.mark.parametrize("num_workers", [1, 3, 7])
+def test_a_sequential_slice_gives_each_worker_a_stretch(source, num_workers):
+    whole, name, count = list(source), repr(source), len(source)
+    for _ in range(2):  # a slice is always one of the whole
+        parts = []
+        for worker in range(num_workers):
+            source.set_slice(slice(worker, None, num_workers), sequential_slice=True)
+            parts.append([source[index] for index in range(len(source))])
+        assert_same([block for part in parts for block in part], whole)
+        assert {len(part) for part in parts} <= {count // num_workers, count // num_workers + 1}
+        assert repr(source) == name
+
+
+def test_sequential_slices_are_those_of_grains_sources(source):
+    def threaded(dataset):
+        data = dataset.to_iter_dataset(READ_HERE)
+        return list(experimental.multithread_prefetch(data, 3, 2, sequential_slice=True))
+
+    assert_same(threaded(source), threaded(grain.MapDataset.source(list(source))))
+
+
+@pytest.mark.parametrize("sl", [slice(0, 4, 2), slice(2, None, 2), slice(-1, None, 2)])
+def test_another_slice_of_a_source_is_refused(source, sl):
+    with pytest.raises(ArgumentError, match="A source is sliced for workers only"):
+        source.set_slice(sl, sequential_slice=True)
+    with pytest.raises(ArgumentError, match=r"got slice\(0, None, 2\) and False"):
+        source.set_slice(slice(0, None, 2))

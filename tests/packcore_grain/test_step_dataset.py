@@ -12,7 +12,7 @@ import pytest
 from pipelines import READ_HERE, assert_same, check_every_state, grain, states_of, workers
 
 import packcore
-from packcore.errors import StateError
+from packcore.errors import ArgumentError, StateError
 from packcore_grain import CheckedDataset, StepDataset
 
 experimental = grain.experimental
@@ -198,3 +198,18 @@ def test_a_closed_iterator_gives_nothing_more(steps, options):
     iterator.close()
     with pytest.raises(ValueError, match="closed iterator"):
         next(iterator)
+
+
+def test_a_sequential_slice_gives_each_worker_a_stretch_of_the_steps(steps, loader):
+    data = steps.to_iter_dataset(READ_HERE)
+    got = list(experimental.multithread_prefetch(data, 2, 2, sequential_slice=True))
+    batches = list(loader)
+    middle = (len(batches) + 1) // 2
+    assert_same(got[0::2], batches[:middle])
+    assert_same(got[1::2], batches[middle:])
+
+
+def test_an_endless_run_has_no_stretches(corpus):
+    steps = StepDataset(packcore.Loader(corpus.blocks(8), 8, seed=1))
+    with pytest.raises(ArgumentError, match="has no end can not be cut into stretches"):
+        steps.set_slice(slice(0, None, 2), sequential_slice=True)
