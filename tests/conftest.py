@@ -25,4 +25,5 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items):
     """Puts the tests that start JAX's or Ray's threads last: after them no test may fork."""
-    items.sort(key=lambda item: item.path.parent.name in {"packcore_grain", "packcore_ray"})
+    threaded = ("packcore_grain", "packcore_ray", "jax")
+    items.sort(key=lambda item: any(name in item.nodeid for name in threaded))
