@@ -406,7 +406,7 @@ def _is_number(index: npt.ArrayLike) -> TypeGuard[SupportsIndex]:
         return True
     if isinstance(index, np.ndarray):
         return index.ndim == 0 and np.issubdtype(index.dtype, np.integer)
-    return isinstance(index, SupportsIndex) and not isinstance(index, bool)
+    return isinstance(index, SupportsIndex) and not isinstance(index, bool | np.bool_)
 
 
 def check_dtype(blocks: BlockReader, dtype: npt.DTypeLike | None) -> np.dtype[Any]:

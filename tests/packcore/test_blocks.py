@@ -507,7 +507,7 @@ def test_without_a_manifest_only_a_wider_dtype_is_served(tmp_path):
     assert (info.value.name, info.value.value) == ("dtype", np.int32)
 
 
-@pytest.mark.parametrize("dtype", ["no such", 3, [], "i4,"])
+@pytest.mark.parametrize("dtype", ["no such", 3, []])
 def test_what_is_no_dtype_is_refused(dataset, dtype):
     blocks = dataset.blocks(4)
     with pytest.raises(ArgumentError, match="dtype must") as info:
