@@ -170,7 +170,12 @@ class Dataset:
 
     def read_into(self, start: int, out: npt.NDArray[Any]) -> None:
         """Fills `out`, `(n,)` of any dtype, with the tokens from `start` on, cast."""
-        for index, low, high, offset in self._pieces(start, start + len(out)):
+        index, stop = self._chunk_of(start), start + len(out)
+        if stop <= self._bounds[index + 1]:  # nearly always, and much faster
+            first = self._bounds[index]
+            out[:] = self.chunk_tokens(index, start - first, stop - first)
+            return
+        for index, low, high, offset in self._pieces(start, stop):
             out[offset : offset + high - low] = self.chunk_tokens(index, low, high)
 
     def chunk_tokens(self, index: int, start: int, stop: int) -> npt.NDArray[Any]:
