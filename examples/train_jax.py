@@ -10,7 +10,6 @@ lines that read data stay as they are: each reads its rows, and any number can r
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import math
 import shutil
@@ -25,7 +24,7 @@ import training_data
 from packcore_grain import LoaderDataset, resume
 
 FOLDER = training_data.FOLDER.parent / "jax"
-WIDTH, NUM_HEADS, NUM_LAYERS = 128, 4, 6
+WIDTH, NUM_HEADS, NUM_LAYERS = 128, 4, 4
 LEARNING_RATE, WARMUP_STEPS = 3e-3, 20
 STEPS_PER_CHECKPOINT = 20
 
@@ -33,25 +32,27 @@ Tree = dict[str, Any]
 
 
 def make_params(key: jax.Array) -> Tree:
-    """Returns about 1.3 million parameters; those of the layers are stacked."""
-    keys = iter(jax.random.split(key, 7))
+    """Returns about 900,000 parameters."""
+    keys = iter(jax.random.split(key, 3 + 4 * NUM_LAYERS))
 
-    def normal(*shape: int, fan_in: int) -> jax.Array:
-        return jax.random.normal(next(keys), shape) / math.sqrt(fan_in)
+    def matrix(fan_in: int, fan_out: int) -> jax.Array:
+        return jax.random.normal(next(keys), (fan_in, fan_out)) / math.sqrt(fan_in)
 
-    matrix = functools.partial(normal, NUM_LAYERS, fan_in=WIDTH)
-    return {
-        "tokens": normal(training_data.VOCAB_SIZE, WIDTH, fan_in=WIDTH),
-        "positions": normal(training_data.LENGTH, WIDTH, fan_in=WIDTH),
-        "layers": {
-            "norms": jnp.ones((NUM_LAYERS, 2, WIDTH)),
+    def make_layer() -> Tree:
+        return {
+            "norms": jnp.ones((2, WIDTH)),
             "queries_keys_values": matrix(WIDTH, 3 * WIDTH),
             "mix": matrix(WIDTH, WIDTH),
             "up": matrix(WIDTH, 4 * WIDTH),
-            "down": normal(NUM_LAYERS, 4 * WIDTH, WIDTH, fan_in=4 * WIDTH),
-        },
+            "down": matrix(4 * WIDTH, WIDTH),
+        }
+
+    return {
+        "tokens": matrix(WIDTH, training_data.VOCAB_SIZE).T,
+        "positions": matrix(WIDTH, training_data.LENGTH).T,
+        "layers": [make_layer() for _ in range(NUM_LAYERS)],
         "norm": jnp.ones(WIDTH),
-        "head": normal(WIDTH, training_data.VOCAB_SIZE, fan_in=WIDTH),
+        "head": matrix(WIDTH, training_data.VOCAB_SIZE),
     }
 
 
@@ -62,16 +63,14 @@ def logits_of(params: Tree, batch: Tree) -> jax.Array:
     )
     same_document = documents[:, :, None] == documents[:, None, :]
     mask = jnp.tril(same_document)[:, None]
-
-    def layer(x: jax.Array, part: Tree) -> tuple[jax.Array, None]:
-        heads = normalize(x, part["norms"][0]) @ part["queries_keys_values"]
+    x = params["tokens"][tokens] + params["positions"][positions]
+    for layer in params["layers"]:
+        heads = normalize(x, layer["norms"][0]) @ layer["queries_keys_values"]
         heads = heads.reshape(*x.shape[:2], 3, NUM_HEADS, -1)
         seen = jax.nn.dot_product_attention(*jnp.moveaxis(heads, 2, 0), mask=mask)
-        x = x + seen.reshape(x.shape) @ part["mix"]
-        return x + jax.nn.gelu(normalize(x, part["norms"][1]) @ part["up"]) @ part["down"], None
-
-    x = params["tokens"][tokens] + params["positions"][positions]
-    x, _ = jax.lax.scan(layer, x, params["layers"])
+        x = x + seen.reshape(x.shape) @ layer["mix"]
+        up = jax.nn.relu(normalize(x, layer["norms"][1]) @ layer["up"])
+        x = x + up**2 @ layer["down"]
     return normalize(x, params["norm"]) @ params["head"]
 
 
