@@ -277,17 +277,24 @@ def test_a_state_is_small_and_the_same_on_every_rank(loader):
     assert len(str(states[0])) < 500
 
 
-def prefetch_threads():
-    names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if name.startswith(("packcore", "grain"))]
+@pytest.fixture
+def new_threads():
+    """Name the threads begun in this test: other tests leave Grain's idle pools behind."""
+    before = set(threading.enumerate())
+
+    def names():
+        started = set(threading.enumerate()) - before
+        return [thread.name for thread in started if thread.name.startswith(("packcore", "grain"))]
+
+    return names
 
 
-def test_closing_or_dropping_an_iterator_leaves_no_thread(loader):
+def test_closing_or_dropping_an_iterator_leaves_no_thread(loader, new_threads):
     iterator = iter(LoaderDataset(loader))
     next(iterator)
-    assert prefetch_threads()
+    assert new_threads()
     iterator.close()
-    assert not prefetch_threads()
+    assert not new_threads()
     with pytest.raises(ValueError, match="closed iterator"):
         next(iterator)
     iterator.close()
@@ -296,14 +303,15 @@ def test_closing_or_dropping_an_iterator_leaves_no_thread(loader):
     next(iterator)
     del iterator
     gc.collect()
-    assert not prefetch_threads()
+    assert not new_threads()
 
 
-def test_closing_grains_prefetching_closes_the_loader(loader):
+def test_closing_grains_prefetching_closes_the_loader(loader, new_threads):
     data = experimental.ThreadPrefetchIterDataset(LoaderDataset(loader), prefetch_buffer_size=2)
     with closing(iter(data)) as iterator:
         next(iterator)
-    assert not prefetch_threads()
+        assert new_threads()
+    assert not new_threads()
 
 
 LEFT_OPEN = """
