@@ -42,9 +42,9 @@ class PackedDatasetBuilder:
     prefix is refused until it is told to overwrite them, or which of them are `finished`; the
     same holds after a kill.
 
-    Every id is checked before anything of its call is written. A full chunk is hashed and
-    written by threads while the next one is filled: if the disk refuses, the call that fills the
-    next one raises it, or `close`. A builder that failed, or was stopped by Ctrl-C within a
+    Every id is checked before anything of its call is written. Full chunks, up to four, are
+    hashed and written by threads while the next one is filled: if the disk refuses, a later call
+    that fills one raises it, or `close`. A builder that failed, or was stopped by Ctrl-C within a
     call, takes nothing more. Several processes may build different prefixes in one folder.
 
     Args:
@@ -135,10 +135,10 @@ class PackedDatasetBuilder:
 
     @property
     def filenames(self) -> list[str]:
-        """The paths of the chunk files so far, in order; waits for one that is being written.
+        """The paths of the chunk files so far, in order; waits for those that are being written.
 
         Raises:
-            WriteError: the disk refused the last one.
+            WriteError: the disk refused one of them.
         """
         entries = self._writer.finish()
         return [os.path.join(self._outdir, entry.file) for entry in entries]
@@ -375,7 +375,8 @@ class PackedDatasetBuilder:
     def _write_chunk(self) -> None:
         self._tokens[self._fill :] = self._sep
         starts = np.array(self._starts, np.int64) if self._records_documents else None
-        self._tokens = self._writer.write(self._tokens, self._fill, starts)
+        self._writer.write(self._tokens, self._fill, starts)
+        self._tokens = self._writer.new_chunk()
         self._fill = 0
         self._starts = array("q")
 

@@ -12,12 +12,19 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from packcore.errors import WriteError
 
-__all__ = ["check_writable", "remove_files", "remove_leftovers", "sync_folder", "write_whole"]
+__all__ = [
+    "check_writable",
+    "remove_files",
+    "remove_leftovers",
+    "staged",
+    "sync_folder",
+    "write_whole",
+]
 
 # A leading dot hides it from glob(prefix + "*"); the random part keeps two threads apart.
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>[0-9]{1,10})\.[0-9a-f]{8}\.tmp", re.DOTALL)
@@ -44,20 +51,38 @@ def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
         WriteError: the operating system refused. The temporary file is gone and `path` is as
             it was, or whole if it was only the folder that could not be fsynced.
     """
+    with staged(path, *parts):
+        pass
+
+
+@contextlib.contextmanager
+def staged(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Iterator[None]:
+    """Writes like `write_whole`, but gives the file its final name when the block is left.
+
+    Its bytes are on disk when the block is entered. If the block raises, there is no file.
+
+    Raises:
+        WriteError: as `write_whole`.
+    """
     path = Path(path)
     temporary = _temporary_path(path)
     try:
-        with open(temporary, "xb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except BaseException as error:
+        try:
+            with open(temporary, "xb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _write_error("write", path, error) from error
+        yield
+        try:
+            temporary.replace(path)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise _write_error("write", path, error) from error
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):
-            raise _write_error("write", path, error) from error
         raise
 
 

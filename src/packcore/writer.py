@@ -1,12 +1,14 @@
-"""Writes the chunk files of one build, in threads, while the next chunk is filled.
+"""Writes the chunk files of one build, in threads, while the next chunks are filled.
 
 Filling chunks is for `packcore.builder`; how one file is written whole, for `packcore.files`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import NoDataError, OverwriteError
-from packcore.files import check_writable, remove_files, remove_leftovers, write_whole
+from packcore.files import check_writable, remove_files, remove_leftovers, staged, write_whole
 from packcore.format import VERSION, ChunkHeader
 from packcore.manifest import (
     ChunkEntry,
@@ -35,6 +37,10 @@ OnChunk = Callable[[ChunkEntry], object]
 """Called with a chunk's entry once its files are on disk."""
 
 
+_MAX_IN_FLIGHT = 4
+_MAX_BYTES_IN_FLIGHT = 2**28
+
+
 @dataclass(frozen=True, slots=True)
 class _Flight:
     """A chunk that is being written and hashed."""
@@ -44,9 +50,15 @@ class _Flight:
     written: Future[None]
     described: Future[ChunkEntry]
 
+    def is_done(self) -> bool:
+        return self.written.done() and self.described.done()
+
 
 class ChunkWriter:
-    """Writes and hashes one chunk at a time, in two threads, while the caller fills the next.
+    """Writes and hashes a few chunks at once, in threads, while the caller fills the next.
+
+    A disk takes several files at once faster than one behind the other. They get their final
+    names in order all the same: a build that is killed leaves the first ones, without a gap.
 
     Args:
         outdir: the folder.
@@ -60,58 +72,75 @@ class ChunkWriter:
         self._header = ChunkHeader(VERSION, manifest.dtype, manifest.chunk_size)
         self._entries = list(manifest.chunks)
         self._on_chunk = on_chunk
-        self._flight: _Flight | None = None
-        self._spare = self.new_chunk()
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="packcore-builder")
+        chunk_bytes = manifest.chunk_size * manifest.dtype.itemsize
+        self._max_in_flight = min(max(_MAX_BYTES_IN_FLIGHT // chunk_bytes, 1), _MAX_IN_FLIGHT)
+        self._flights: deque[_Flight] = deque()
+        self._spares: list[npt.NDArray[Any]] = []
+        # One thread writes and one hashes each chunk; none waits for a thread to become free.
+        self._pool = ThreadPoolExecutor(2 * self._max_in_flight, "packcore-builder")
 
     def new_chunk(self) -> npt.NDArray[Any]:
         """Returns an array for one chunk: `(chunk_size,)`, in the stored dtype, not yet filled."""
+        if self._spares:
+            return self._spares.pop()
         return np.empty(self._header.chunk_size, self._header.dtype)
 
     def write(
         self, tokens: npt.NDArray[Any], num_tokens: int, starts: npt.NDArray[np.int64] | None
-    ) -> npt.NDArray[Any]:
-        """Begins to write a chunk, once the one before is done.
+    ) -> None:
+        """Begins to write a chunk; waits for earlier ones when there are many.
 
         Args:
-            tokens: `(chunk_size,)`, fill included; must not change any more.
+            tokens: `(chunk_size,)`, of `new_chunk`, fill included; must not change any more.
             num_tokens: how many of them are valid.
             starts: `(num_documents,)`: where documents begin; None if nobody records them.
 
-        Returns:
-            Another array like `tokens`, to fill next.
-
         Raises:
-            WriteError: the disk refused the chunk before.
+            WriteError: the disk refused an earlier chunk.
         """
-        self.finish()
-        path = chunk_path(self._outdir, self._prefix, len(self._entries))
+        while self._flights and (self._is_full() or self._flights[0].is_done()):
+            self._land()
+        index = len(self._entries) + len(self._flights)
+        path = chunk_path(self._outdir, self._prefix, index)
         header = self._header.to_bytes()
         sidecar = None if starts is None else encode_documents(starts, self._header.chunk_size)
         num_documents = None if starts is None else len(starts)
-        self._flight = _Flight(
-            len(self._entries),
-            tokens,
-            self._pool.submit(_write_files, path, header, tokens, sidecar),
-            self._pool.submit(_describe, path, header, tokens, num_tokens, num_documents, sidecar),
+        before = self._flights[-1].written if self._flights else None
+        self._flights.append(
+            _Flight(
+                index,
+                tokens,
+                self._pool.submit(_write_files, path, header, tokens, sidecar, before),
+                self._pool.submit(
+                    _describe, path, header, tokens, num_tokens, num_documents, sidecar
+                ),
+            )
         )
-        return self._spare
 
     def finish(self) -> list[ChunkEntry]:
-        """Waits for the chunk that is being written, and returns the entries of all.
+        """Waits for the chunks that are being written, and returns the entries of all.
 
-        An error of that chunk is raised, now and each time that it is asked again.
+        The error of the first one that failed is raised, now and each time that it is asked
+        again; those behind it leave no file.
         """
-        if self._flight is not None:
-            self._flight.written.result()
-            # In this form it may be done twice: Ctrl-C can come between any two lines.
-            entry = self._flight.described.result()
-            self._entries[self._flight.chunk_index :] = [entry]
-            self._spare = self._flight.tokens
-            self._flight = None
-            if self._on_chunk is not None:
-                self._on_chunk(entry)
+        while self._flights:
+            self._land()
         return self._entries
+
+    def _is_full(self) -> bool:
+        return len(self._flights) == self._max_in_flight
+
+    def _land(self) -> None:
+        """Waits for the first chunk in flight, and takes its entry."""
+        flight = self._flights[0]
+        flight.written.result()
+        # In this form it may be done twice: Ctrl-C can come between any two lines.
+        entry = flight.described.result()
+        self._entries[flight.chunk_index :] = [entry]
+        self._flights.popleft()
+        self._spares.append(flight.tokens)
+        if self._on_chunk is not None:
+            self._on_chunk(entry)
 
     def add_missing_sidecars(self) -> list[ChunkEntry]:
         """Gives the chunks that were full before the first document a sidecar with none."""
@@ -124,20 +153,30 @@ class ChunkWriter:
         return self._entries
 
     def stop(self) -> None:
-        """Ends the threads; a chunk that is being written is finished first."""
+        """Ends the threads; the chunks that are being written are finished first."""
         self._pool.shutdown(wait=True)
 
 
-def _write_files(path: str, header: bytes, tokens: npt.NDArray[Any], sidecar: bytes | None) -> None:
-    if os.path.lexists(path):
-        raise OverwriteError(
-            f"{path} has come into being since this builder started: another one builds the same "
-            "prefix in the same folder. Give each its own prefix.",
-            path=path,
-        )
-    if sidecar is not None:
-        write_whole(documents_path(path), sidecar)
-    write_whole(path, header, tokens.data)
+def _write_files(
+    path: str,
+    header: bytes,
+    tokens: npt.NDArray[Any],
+    sidecar: bytes | None,
+    before: Future[None] | None,
+) -> None:
+    """Writes a chunk's files; the last to get its name is the chunk, after the one `before`."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(staged(path, header, tokens.data))
+        if sidecar is not None:
+            stack.enter_context(staged(documents_path(path), sidecar))
+        if before is not None:
+            before.result()
+        if os.path.lexists(path):
+            raise OverwriteError(
+                f"{path} has come into being since this builder started: another one builds the "
+                "same prefix in the same folder. Give each its own prefix.",
+                path=path,
+            )
 
 
 def _describe(

@@ -87,20 +87,22 @@ def test_a_build_stopped_again_and_again_goes_on(tmp_path, inputs):
 
 
 def test_what_is_finished_is_not_made_again(tmp_path, inputs):
+    whole = []
+    build(inputs, tmp_path / "whole", on_progress=whole.append)
     with pytest.raises(Stop):
         build(inputs, tmp_path / "out", on_progress=stop_after(20))
     chunks = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.bin")}
     journaled = (tmp_path / "out" / "train.build.jsonl").read_text().count('"chunk"')
-    assert len(chunks) >= journaled > 5
+    assert len(chunks) >= journaled > 1
     seen = []
     build(inputs, tmp_path / "out", on_progress=seen.append)
     kept = [path for path, at in chunks.items() if path.stat().st_mtime_ns == at]
     assert len(kept) == journaled
-    assert len(seen) < 20
+    assert len(seen) < len(whole)
 
 
 FAULTY = """
-import os, signal, sys
+import itertools, os, signal, sys, threading
 import packcore
 from packcore.pipeline import reading, run
 
@@ -115,15 +117,16 @@ def build(out):
     packcore.build(inputs, out, **options)
 
 def fail_at(step, when):
-    count = 0
+    lock = threading.Lock()
+    numbers = itertools.count(1)
     def patched(name):
         def call(*args, **options):
-            nonlocal count
-            count += 1
-            if count == step and when == "before":
+            with lock:  # chunks are written by several threads
+                number = next(numbers)
+            if number == step and when == "before":
                 stop()
             done = real[name](*args, **options)
-            if count == step and when == "after":
+            if number == step and when == "after":
                 stop()
             return done
         return call

@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import os
 import random
@@ -5,13 +6,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from packcore import files
+from packcore import files, writer
 from packcore.builder import PackedDatasetBuilder
 from packcore.errors import (
     ArgumentError,
@@ -268,16 +270,18 @@ def add_until_it_fails(builder):
 @pytest.mark.parametrize("num_files", [0, 1, 5])
 def test_a_full_disk_is_told_and_earlier_chunks_are_whole(tmp_path, monkeypatch, num_files):
     FullDisk(monkeypatch, num_files)
-    path = tmp_path / f"web_{num_files:010d}.bin"
     with pytest.raises(WriteError) as caught, build(tmp_path) as builder:
         add_until_it_fails(builder)
+    num_chunks = len(tokens_of(tmp_path))
+    assert num_chunks <= num_files  # those of later chunks may have been among them
+    path = tmp_path / f"web_{num_chunks:010d}.bin"
     assert str(caught.value) == (
         f"Could not write {path}: No space left on device. Files that were finished earlier are "
         "whole. Free some space on that disk, or choose a folder on another one."
     )
     assert (caught.value.path, caught.value.errno) == (str(path), errno.ENOSPC)
-    assert tokens_of(tmp_path) == [[i] * 4 for i in range(num_files)]
-    assert names(tmp_path) == [f"web_{i:010d}.bin" for i in range(num_files)]
+    assert tokens_of(tmp_path) == [[i] * 4 for i in range(num_chunks)]
+    assert names(tmp_path) == [f"web_{i:010d}.bin" for i in range(num_chunks)]
     with pytest.raises(ClosedError, match="stopped at an error") as after:
         builder.add_array([1])
     assert after.value.__cause__ is caught.value
@@ -299,6 +303,47 @@ def test_a_chunk_that_failed_behind_the_scenes_is_told_at_the_next_chance(
     with pytest.raises(WriteError, match=message):
         builder.close()
     assert names(tmp_path) == []
+
+
+def test_chunks_are_written_side_by_side_and_get_their_names_in_order(tmp_path, monkeypatch):
+    written, first_may_go_on = threading.Semaphore(0), threading.Event()
+
+    @contextlib.contextmanager
+    def staged(path, *parts):
+        with files.staged(path, *parts):
+            written.release()
+            if path.endswith("_0000000000.bin"):
+                first_may_go_on.wait()
+            yield
+
+    monkeypatch.setattr(writer, "staged", staged)
+    with build(tmp_path) as builder:
+        for i in range(1, 5):
+            builder.add_array([i] * 4)
+        builder.add_array([5])
+        assert all(written.acquire(timeout=60) for _ in range(4))
+        assert tokens_of(tmp_path) == []
+        first_may_go_on.set()
+    assert tokens_of(tmp_path) == [[1] * 4, [2] * 4, [3] * 4, [4] * 4, [5, 0, 0, 0]]
+
+
+def test_a_chunk_that_fails_takes_those_behind_it_along(tmp_path, monkeypatch):
+    def refuse_the_second(path, *arguments):
+        if "_0000000001.bin" in str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open(path, *arguments)
+
+    monkeypatch.setattr(files, "open", refuse_the_second, raising=False)
+    builder = build(tmp_path)
+    with (
+        pytest.raises(WriteError, match=r"Could not write .*web_0000000001\.bin") as caught,
+        builder,
+    ):
+        add_until_it_fails(builder)
+    with pytest.raises(WriteError) as again:
+        builder.close()
+    assert again.value is caught.value
+    assert names(tmp_path) == ["web_0000000000.bin"]
 
 
 def test_a_manifest_that_cannot_be_written_leaves_the_chunks_and_is_told_again(
@@ -387,7 +432,7 @@ def test_a_folder_that_becomes_read_only_leaves_earlier_chunks_whole(tmp_path, m
 # Kills itself at the nth thing that it does to the folder, for n = 0, 1, ... until it lives.
 KILLED_AT = """
 import io, os, signal, sys
-from packcore import files
+from packcore import files, writer
 from packcore.builder import PackedDatasetBuilder
 
 class Torn(io.FileIO):
