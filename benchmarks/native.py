@@ -39,12 +39,9 @@ class VirtualBlocks:
     def __len__(self) -> int:
         return self.num_blocks
 
-    def gather_grouped(
-        self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]
-    ) -> npt.NDArray[np.intp]:
+    def gather(self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
         """Fills each block with its number."""
         out[:] = ids[:, None] % VOCAB_SIZE
-        return np.arange(len(ids))
 
 
 def serve(blocks: packcore.Blocks, batch_size: int, **options: Any) -> int:

@@ -1,16 +1,15 @@
 """A data set cut into fixed-length blocks that are read by number.
 
-`Blocks.gather` is the hot path: blocks are grouped by chunk, so that each chunk is one NumPy
-call. In which order blocks are read is for `packcore.order`.
+`Blocks.rows` is the hot path: it finds where blocks lie in the maps of their chunks. Copying them
+is for `packcore.rows`, in which order they are read for `packcore.order`.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple, SupportsIndex, TypeGuard, overload
 
 import numpy as np
@@ -19,40 +18,25 @@ import numpy.typing as npt
 from packcore.checks import check_int
 from packcore.errors import ArgumentError, ArgumentTypeError
 from packcore.protocols import BlockOrigin, BlockReader, TokenRow
+from packcore.rows import Rows, RowTable, rows_of
 
-__all__ = ["Blocks", "check_dtype", "take_rows"]
+__all__ = ["Blocks", "check_dtype"]
 
-_SLAB_BYTES = 4 * 2**20
-"""Scratch of one `gather` call; it should fit the cache of a core together with its source."""
-
-_FEW_ROWS = 3
-"""Up to here copying rows one by one beats a NumPy call for all of them."""
+_PART_BYTES = 4 * 2**20
+"""What `gather` copies at once; it should fit the cache of a core together with its source."""
 
 
-class _Cut(NamedTuple):
-    """How a chunk is cut into blocks."""
+class _Places(NamedTuple):
+    """Where blocks are; every array is `(num_ids,)`."""
 
-    chunk: int
-    first_id: int
-    """The first block that begins in it."""
-    first: int
-    """Where that block begins in the chunk, in tokens."""
-    spacing: int
-    """Tokens from one block's start to the next one's."""
-    num_fitting: int
-    """Blocks that end in the chunk too: the first ones."""
-
-
-class _Group(NamedTuple):
-    """Blocks that begin in one chunk: places [low, high) of a sorted list."""
-
-    cut: _Cut
-    low: int
-    high: int
-    numbers: npt.NDArray[np.int64]
-    """`(high - low,)`: the blocks, counted from the first that begins in the chunk."""
-    num_whole: int
-    """How many of them end in the chunk too: the first ones."""
+    starts: npt.NDArray[np.int64]
+    """The first token, counted from the row's first."""
+    chunks: npt.NDArray[np.intp]
+    """The chunk that the block begins in."""
+    offsets: npt.NDArray[np.int64]
+    """The first token, counted from the chunk's first."""
+    inside: npt.NDArray[np.bool_]
+    """Whether the block ends in that chunk, too."""
 
 
 class Blocks:
@@ -94,7 +78,6 @@ class Blocks:
         self.stride = check_int("stride", wanted, low=1, unit="tokens")
         self.within_chunks = bool(within_chunks)
         self._ids = range(int(self._all_bounds[-1])) if selection is None else selection
-        self._cuts: dict[int, _Cut] = {}
 
     def __reduce__(self) -> tuple[functools.partial[Blocks], tuple[TokenRow, int]]:
         make = functools.partial(
@@ -229,12 +212,10 @@ class Blocks:
         """
         numbers = self._check_ids(ids)
         out = self._check_out(len(numbers), out, dtype)
-        num_rows = max(1, _SLAB_BYTES // (self.block_size * self.dtype.itemsize))
-        scratch = np.empty((min(num_rows, len(numbers)), self.block_size), self.dtype)
+        num_rows = max(1, _PART_BYTES // (self.block_size * self.dtype.itemsize))
         for start in range(0, len(numbers), num_rows):
-            part = numbers[start : start + num_rows]
-            rows = self.gather_grouped(part, scratch[: len(part)])
-            take_rows(scratch, rows, out[start : start + num_rows])
+            table = self._table(numbers[start : start + num_rows])
+            out[start : start + num_rows] = table.copy(0, len(table))
         return out
 
     def _check_ids(self, ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -284,70 +265,50 @@ class Blocks:
         check_dtype(self, out.dtype)
         return out
 
-    def gather_grouped(
-        self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]
-    ) -> npt.NDArray[np.intp]:
-        """Fills `out` with the blocks grouped by chunk, the cheapest order to read them in.
+    def rows(self, ids: npt.NDArray[np.int64], *, share: int = 1) -> Rows:
+        """Returns where blocks are in memory: in the maps of their chunks, as far as possible.
+
+        A block that runs over a chunk's end is read into an array of its own, and so are all of
+        them if their chunks are too many to be mapped at once.
 
         Args:
             ids: `(num_ids,)`, int64, each in [0, len); not checked.
-            out: `(num_ids, block_size)`, contiguous, in the stored dtype; filled.
+            share: how many data sets share the maps that are allowed.
 
         Returns:
-            `(num_ids,)`, intp: the block ids[k] is in row rows[k] of `out`.
+            The rows, as many as ids, `block_size` tokens in the stored dtype each.
         """
-        order = np.argsort(ids)
-        for group in self._groups(ids[order]):
-            whole = group.low + group.num_whole
-            self._copy_rows(group, out[group.low : whole])
-            for row in range(whole, group.high):  # over the chunk's end
-                self.dataset.read_into(self._start(int(ids[order[row]])), out[row])
-        rows = np.empty(len(ids), np.intp)
-        rows[order] = np.arange(len(ids))
-        return rows
+        row, places = self.dataset, self._places(ids)
+        chunks = np.unique(places.chunks)
+        if len(chunks) > row.max_maps // share:
+            return self._read_rows(places.starts)
+        maps = [row.chunk_map(chunk) for chunk in chunks.tolist()]
+        first_bytes = np.array([one.address for one in maps], np.int64)
+        addresses = first_bytes[np.searchsorted(chunks, places.chunks)]
+        addresses += places.offsets * self.dtype.itemsize
+        owners = [one.tokens for one in maps]
+        if not places.inside.all():
+            (over,) = np.nonzero(~places.inside)
+            read = self._read_rows(places.starts[over])
+            addresses[over] = read.addresses
+            owners += read.owners
+        return Rows(addresses, owners)
 
-    def _groups(self, ids: npt.NDArray[np.int64]) -> Iterator[_Group]:
-        """Splits ascending block numbers by the chunk that the blocks begin in."""
-        chunks = np.searchsorted(self.chunk_bounds, ids, side="right") - 1
-        edges = (np.flatnonzero(chunks[1:] != chunks[:-1]) + 1).tolist()
-        for low, high in itertools.pairwise([0, *edges, len(ids)] if len(ids) else []):
-            cut = self._cut(int(chunks[low]))
-            numbers = ids[low:high] - cut.first_id
-            num_whole = high - low
-            if numbers[-1] >= cut.num_fitting:
-                num_whole = int(np.searchsorted(numbers, cut.num_fitting))
-            yield _Group(cut, low, high, numbers, num_whole)
+    def _read_rows(self, starts: npt.NDArray[np.int64]) -> Rows:
+        """Reads blocks in the order in which they stand in the row."""
+        tokens = np.empty((len(starts), self.block_size), self.dtype)
+        for place in np.argsort(starts).tolist():
+            self.dataset.read_into(int(starts[place]), tokens[place])
+        return rows_of(tokens)
 
-    def _cut(self, index: int) -> _Cut:
-        """Returns how chunk `index` is cut; it has a block."""
-        cut = self._cuts.get(index)
-        if cut is None:
-            first_id = int(self.chunk_bounds[index])
-            begin, end = self.dataset.bounds[index : index + 2].tolist()
-            first = self._start(first_id) - begin
-            spacing = self.stride * self._ids.step
-            fitting = max(0, (end - begin - self.block_size - first) // spacing + 1)
-            cut = self._cuts[index] = _Cut(index, first_id, first, spacing, fitting)
-        return cut
+    def _table(self, ids: npt.NDArray[np.int64]) -> RowTable:
+        return RowTable(self.rows(ids), self.block_size, self.dtype)
 
-    def _copy_rows(self, group: _Group, out: npt.NDArray[Any]) -> None:
-        """Copies the blocks of a group that end in its chunk."""
-        cut, numbers, size = group.cut, group.numbers[: group.num_whole], self.block_size
-        if len(numbers) <= _FEW_ROWS or not self.dataset.mmap:
-            for row, number in enumerate(numbers.tolist()):
-                start = cut.first + number * cut.spacing
-                out[row] = self.dataset.chunk_tokens(cut.chunk, start, start + size)
-            return
-        tokens = self.dataset.chunk_map(cut.chunk)
-        # All blocks of the chunk as a table, one a row; rows may overlap.
-        (item,) = tokens.strides
-        strides = (cut.spacing * item, item)
-        shape = (cut.num_fitting, size)
-        table = np.ndarray(shape, tokens.dtype, tokens, cut.first * item, strides)
-        if cut.spacing == size:
-            table.take(numbers, axis=0, out=out, mode="clip")  # "raise" would copy twice
-        else:
-            out[:] = table[numbers]  # `take` would first copy the whole table
+    def _places(self, ids: npt.NDArray[np.int64]) -> _Places:
+        bounds, starts = self.dataset.bounds, self.starts(ids)
+        chunks = np.searchsorted(bounds, starts, side="right") - 1
+        offsets = starts - bounds[chunks]
+        return _Places(starts, chunks, offsets, starts + self.block_size <= bounds[chunks + 1])
 
     def origin(self, index: int) -> BlockOrigin:
         """Returns where a block comes from.
@@ -382,22 +343,21 @@ class Blocks:
             ArgumentError: documents are unknown.
         """
         self.dataset.check_documents()
-        order = np.argsort(ids)
+        places = self._places(ids)
         rows, values = [np.arange(len(ids))], [np.zeros(len(ids), np.int64)]
-        for group in self._groups(ids[order]):
-            whole = group.low + group.num_whole
-            row, value = _inside(
-                self.dataset.chunk_document_starts(group.cut.chunk),
-                group.cut.first + group.numbers[: group.num_whole] * group.cut.spacing,
-                self.block_size,
-            )
-            rows.append(order[group.low + row])
-            values.append(value)
-            for number in order[whole : group.high]:  # over the chunk's end
-                start = self._start(int(ids[number]))
-                found = self.dataset.document_starts(start + 1, start + self.block_size) - start
-                rows.append(np.full(len(found), number))
-                values.append(found)
+        order = np.argsort(places.chunks, kind="stable")
+        order = order[places.inside[order]]
+        for chosen in np.split(order, np.flatnonzero(np.diff(places.chunks[order])) + 1):
+            if len(chosen):
+                documents = self.dataset.chunk_document_starts(int(places.chunks[chosen[0]]))
+                row, value = _inside(documents, places.offsets[chosen], self.block_size)
+                rows.append(chosen[row])
+                values.append(value)
+        for number in np.flatnonzero(~places.inside):  # over a chunk's end
+            start = int(places.starts[number])
+            found = self.dataset.document_starts(start + 1, start + self.block_size) - start
+            rows.append(np.full(len(found), number))
+            values.append(found)
         return _ragged(np.concatenate(rows), np.concatenate(values), len(ids))
 
 
@@ -451,14 +411,6 @@ def _fits(blocks: BlockReader, dtype: np.dtype[Any]) -> bool:
     return bool(np.issubdtype(blocks.dtype, np.integer)) and (
         limits.min <= known[0] and known[1] <= limits.max
     )
-
-
-def take_rows(source: npt.NDArray[Any], rows: npt.NDArray[np.intp], out: npt.NDArray[Any]) -> None:
-    """Copies rows of `source` into `out`, `(len(rows), block_size)`, cast while copying."""
-    if source.dtype == out.dtype and out.flags.c_contiguous:
-        source.take(rows, axis=0, out=out, mode="clip")
-    else:
-        np.copyto(out, source.take(rows, axis=0, mode="clip"), casting="unsafe")
 
 
 def _count_blocks(

@@ -35,7 +35,7 @@ class Cache(Generic[_Value]):
         shared: dict[tuple[int, int], _Value] | None = None,
     ) -> None:
         self._load = load
-        self._size = size
+        self.size = size
         self._values = {} if shared is None else shared
         self._number = next(_numbers)
         if shared is not None:
@@ -47,7 +47,7 @@ class Cache(Generic[_Value]):
         if value is None:
             value = self._load(key)
         self._values[name] = value  # a dict keeps insertion order: the oldest is first
-        while len(self._values) > self._size:
+        while len(self._values) > self.size:
             self._values.pop(self._oldest(), None)
         return value
 

@@ -22,6 +22,7 @@ from packcore.checks import check_int
 from packcore.errors import ArgumentError
 from packcore.formats import find_files
 from packcore.protocols import TokenFile
+from packcore.rows import Span
 
 __all__ = ["Dataset", "open"]
 
@@ -29,7 +30,7 @@ _DOCUMENT_CACHE_BYTES = 64 * 2**20
 _DECODED_CACHE_BYTES = 256 * 2**20
 """Of a data set whose files have to be decoded, what may lie in memory; at least two files."""
 
-_maps: dict[tuple[int, int], npt.NDArray[Any]] = {}
+_maps: dict[tuple[int, int], Span] = {}
 """The maps of all data sets: the limit on open files is the process's."""
 
 
@@ -94,9 +95,9 @@ class Dataset:
         if "decode" in kinds:
             largest = int(sizes.max()) * self.dtype.itemsize
             num_decoded = max(2, _DECODED_CACHE_BYTES // max(1, largest))
-            self._maps = Cache(lambda index: found[index].map(), num_decoded)
+            self._maps = Cache(lambda index: Span.of(found[index].map()), num_decoded)
         else:
-            self._maps = Cache(lambda index: found[index].map(), max_maps(), shared=_maps)
+            self._maps = Cache(lambda index: Span.of(found[index].map()), max_maps(), shared=_maps)
         self._starts = Cache(
             lambda index: found[index].document_starts(), self._max_document_chunks()
         )
@@ -136,6 +137,12 @@ class Dataset:
     def num_tokens(self) -> int:
         """Valid tokens of all chunks."""
         return int(self.bounds[-1])
+
+    @property
+    def max_maps(self) -> int:
+        """How many chunks may be mapped at once; 0 if tokens are only read piece by piece."""
+        # Half of those that are kept: others than this reader hold some, too.
+        return max(1, self._maps.size // 2) if self.mmap else 0
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -181,13 +188,13 @@ class Dataset:
     def chunk_tokens(self, index: int, start: int, stop: int) -> npt.NDArray[Any]:
         """Returns tokens [start, stop) of chunk `index`, counted in it; read-only if mapped."""
         if self.mmap:
-            return self._maps[index][start:stop]
+            return self._maps[index].tokens[start:stop]
         out = np.empty(stop - start, self.dtype)
         self.chunks[index].read(start, out)
         return out
 
-    def chunk_map(self, index: int) -> npt.NDArray[Any]:
-        """Returns the valid tokens of chunk `index`, `(num_tokens,)`, read-only, mapped."""
+    def chunk_map(self, index: int) -> Span:
+        """Returns the valid tokens of chunk `index`, mapped, read-only."""
         return self._maps[index]
 
     def chunk_document_starts(self, index: int) -> npt.NDArray[np.int64]:

@@ -336,7 +336,7 @@ def _check_source(name: object, pair: object) -> tuple[BlockReader, float]:
             value=pair,
         )
     blocks, weight = pair
-    if not hasattr(blocks, "gather_grouped"):
+    if not hasattr(blocks, "gather"):
         raise ArgumentTypeError(
             f"sources[{name!r}] must hold blocks, from packcore.open(...).blocks(block_size); got "
             f"{type(blocks).__name__}.",

@@ -12,6 +12,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from packcore.rows import Span
+
 __all__ = ["Access", "BlockOrigin", "BlockReader", "TokenFile", "TokenRow"]
 
 Access = Literal["map", "read", "decode"]
@@ -100,8 +102,8 @@ class TokenRow(Protocol):
         ...
 
     @property
-    def mmap(self) -> bool:
-        """Whether chunks may be mapped; else they are read piece by piece."""
+    def max_maps(self) -> int:
+        """How many chunks may be mapped at once; 0 if tokens are only read piece by piece."""
         ...
 
     @property
@@ -119,7 +121,7 @@ class TokenRow(Protocol):
         """The smallest and the largest id, if they are known."""
         ...
 
-    def chunk_map(self, index: int) -> npt.NDArray[Any]:
+    def chunk_map(self, index: int) -> Span:
         """Returns all tokens of a chunk, mapped."""
         ...
 
@@ -200,8 +202,6 @@ class BlockReader(Protocol):
         """How many blocks there are."""
         ...
 
-    def gather_grouped(
-        self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]
-    ) -> npt.NDArray[np.intp]:
-        """Fills `out` with the blocks in any order; returns the row of each id."""
+    def gather(self, ids: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> object:
+        """Fills `out`, `(num_ids, block_size)`, in the stored dtype, with the blocks in order."""
         ...

@@ -1,4 +1,4 @@
-"""Steps of one rank -> batches: reads many steps at once, then makes each into a batch.
+"""Steps of one rank -> batches: finds many steps at once, then copies a few batches at a time.
 
 Which steps there are, and which come next, is for `packcore.loader`.
 """
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore import documents
-from packcore.blocks import take_rows
 from packcore.prefetch import made_ahead
+from packcore.rows import RowTable
 from packcore.stream import Located, Stream
 
 __all__ = ["FIELDS", "Batch", "StepReader"]
@@ -31,8 +31,8 @@ _DOCUMENT_FIELDS: dict[str, Callable[..., npt.NDArray[Any]]] = {
 FIELDS = ("tokens", *_DOCUMENT_FIELDS, "mask")
 """What a batch may hold; see `packcore.Loader`."""
 
-_SLAB_BYTES = 2 * 2**20
-"""Steps are read in slabs of about this size: many blocks of a chunk at once, inside a cache."""
+_SLAB_BYTES = 4 * 2**20
+"""Steps are found in slabs of about this size, and so far ahead a thread makes them."""
 
 _MADE_ROWS = 64
 """Batches are made of about this many rows at once, which they then share: NumPy calls are few,
@@ -43,13 +43,11 @@ _LOCATED_ROWS = 2**13
 
 
 class _Slab(NamedTuple):
-    """Some steps, read but not yet made into batches."""
+    """Some steps, found but not yet made into batches."""
 
     steps: list[int]
-    tokens: npt.NDArray[Any]
-    """`(num_rows, block_size)` or more, in any order."""
-    rows: npt.NDArray[np.intp]
-    """`(num_rows,)`: where each row of the steps is in `tokens`."""
+    tokens: RowTable
+    """The rows of the steps; those of fill, which come last, are left out."""
     starts: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
     """The document starts of the rows, ragged; empty if no field needs them."""
@@ -100,16 +98,12 @@ class StepReader:
             runs: arrays of steps, `(num_steps,)`, int64.
             prefetch: slabs whose batches a thread makes ahead; 0 for no thread.
         """
-        shape = (self._slab_steps * len(self._rows), self._block_size)
-        # Each slab is read into this and copied out of it. Memory is taken when it is written.
-        buffer = np.empty(shape, self._stream.dtype)
-
         warmer = self._stream.window_warmer() if prefetch else None
 
         def make(task: tuple[list[int], Located]) -> Iterable[tuple[int, Batch]]:
             if warmer is not None:
                 self._stream.enter(task[1], warmer)
-            batches = self._make(self._read(*task, buffer))
+            batches = self._make(self._find(*task))
             return list(batches) if prefetch else batches
 
         with ExitStack() as stack:
@@ -121,9 +115,7 @@ class StepReader:
 
     def batch_at(self, step: int) -> Batch:
         """Returns the batch of one step."""
-        located = self.locate(step)
-        buffer = np.empty((max(1, len(located.ids)), self._block_size), self._stream.dtype)
-        ((_, batch),) = self._make(self._read([step], located, buffer))
+        ((_, batch),) = self._make(self._find([step], self.locate(step)))
         return batch
 
     def locate(self, step: int) -> Located:
@@ -157,19 +149,17 @@ class StepReader:
         end = self._stream.num_positions
         return positions if end is None else positions[positions < end]
 
-    def _read(self, steps: list[int], located: Located, buffer: npt.NDArray[Any]) -> _Slab:
-        rows = self._stream.gather(located, buffer[: len(located.ids)])
+    def _find(self, steps: list[int], located: Located) -> _Slab:
         starts, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
         if self._wanted:
             starts, offsets = self._stream.document_starts(located)
-        num_fill = len(steps) * len(self._rows) - len(rows)  # only at the very end of a run
+        num_fill = len(steps) * len(self._rows) - len(located.ids)  # only at the end of a run
         if num_fill:
-            rows = np.concatenate((rows, np.zeros(num_fill, np.intp)))
             offsets = np.concatenate((offsets, np.repeat(offsets[-1:], num_fill)))
-        return _Slab(steps, buffer, rows, starts, offsets)
+        return _Slab(steps, self._stream.table(located), starts, offsets)
 
     def _make(self, slab: _Slab) -> Iterator[tuple[int, Batch]]:
-        """Yields (step, batch) for a slab, whose tokens must stay until the last."""
+        """Yields (step, batch) for a slab."""
         size = self._steps_at_once
         for first in range(0, len(slab.steps), size):
             yield from self._make_some(slab, first, first + size)
@@ -177,13 +167,13 @@ class StepReader:
     def _make_some(self, slab: _Slab, first: int, last: int) -> list[tuple[int, Batch]]:
         """Makes the batches of steps [first, last) of a slab: parts of arrays that they share."""
         steps, num_rows = slab.steps[first:last], len(self._rows)
-        rows = slab.rows[first * num_rows : last * num_rows]
+        low, high = first * num_rows, (first + len(steps)) * num_rows
         num_fill = num_rows - self._num_real(steps[-1])
-        made = {"tokens": self._make_tokens(slab, rows, num_fill)}
+        made = {"tokens": self._make_tokens(slab.tokens.copy(low, high - num_fill), num_fill)}
         if self._fields is None:
             return list(zip(steps, _parts(made["tokens"], num_rows), strict=True))
-        made["mask"] = np.arange(len(rows)) < len(rows) - num_fill
-        offsets = slab.offsets[first * num_rows : last * num_rows + 1]
+        made["mask"] = np.arange(high - low) < high - low - num_fill
+        offsets = slab.offsets[low : high + 1]
         for field in self._wanted:
             starts = slab.starts[offsets[0] : offsets[-1]]
             make = _DOCUMENT_FIELDS[field]
@@ -200,14 +190,12 @@ class StepReader:
             for number, step in enumerate(steps)
         ]
 
-    def _make_tokens(
-        self, slab: _Slab, rows: npt.NDArray[np.intp], num_fill: int
-    ) -> npt.NDArray[Any]:
-        tokens = np.empty((len(rows), self._block_size), self._dtype)
-        take_rows(slab.tokens, rows, tokens)
-        if num_fill:
-            tokens[-num_fill:] = 0
-        return tokens
+    def _make_tokens(self, tokens: npt.NDArray[Any], num_fill: int) -> npt.NDArray[Any]:
+        """Returns tokens in the dtype asked for, with rows of fill behind them."""
+        tokens = tokens.astype(self._dtype, copy=False)
+        if not num_fill:
+            return tokens
+        return np.concatenate((tokens, np.zeros((num_fill, self._block_size), self._dtype)))
 
     def _num_real(self, step: int) -> int:
         """Returns how many of the rows of a step are not fill."""

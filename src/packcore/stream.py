@@ -6,6 +6,7 @@ Which positions a rank reads, and when, is for `packcore.loader`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from packcore.errors import ArgumentTypeError
 from packcore.mixture import Mixture, MixtureOrder
 from packcore.order import Order, Shuffle
 from packcore.protocols import BlockReader
+from packcore.rows import Rows, RowTable, rows_of
 from packcore.windows import WindowWarmer
 
 __all__ = ["Located", "Stream"]
@@ -71,34 +73,28 @@ class Stream:
             epochs[chosen], ids[chosen] = self._orders[source].locate(indices[chosen])
         return Located(sources, epochs, ids)
 
-    def gather(self, located: Located, out: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:
-        """Fills `out` with the blocks in any order; returns the row of each.
+    def table(self, located: Located) -> RowTable:
+        """Returns the tokens at positions, a row each, in `dtype`.
 
         Args:
             located: from `locate`.
-            out: `(num_positions, block_size)`, in `dtype`, contiguous; filled.
-
-        Returns:
-            `(num_positions,)`, intp.
         """
-        rows = np.empty(len(located.ids), np.intp)
-        first = 0
-        for source, chosen in _by_source(located.sources):
-            ids = located.ids[chosen]
-            part = out[first : first + len(ids)]
-            rows[chosen] = self._gather_source(self.readers[source], ids, part) + first
-            first += len(ids)
-        return rows
+        addresses = np.empty(len(located.ids), np.int64)
+        owners = []
+        parts = _by_source(located.sources)
+        for source, chosen in parts:
+            rows = self._rows(self.readers[source], located.ids[chosen], len(parts))
+            addresses[chosen] = rows.addresses
+            owners += rows.owners
+        return RowTable(Rows(addresses, owners), self.mixture.block_size, self.dtype)
 
-    def _gather_source(
-        self, reader: BlockReader, ids: npt.NDArray[np.int64], out: npt.NDArray[np.generic]
-    ) -> npt.NDArray[np.intp]:
-        if reader.dtype == out.dtype:
-            return reader.gather_grouped(ids, out)
-        stored = np.empty(out.shape, reader.dtype)
-        rows = reader.gather_grouped(ids, stored)
-        out[:] = stored
-        return rows
+    def _rows(self, reader: BlockReader, ids: npt.NDArray[np.int64], share: int) -> Rows:
+        find: Callable[..., Rows] | None = getattr(reader, "rows", None)
+        if find is not None and reader.dtype == self.dtype:
+            return find(ids, share=share)
+        stored = np.empty((len(ids), reader.block_size), reader.dtype)
+        reader.gather(ids, stored)
+        return rows_of(stored.astype(self.dtype, copy=False))
 
     def document_starts(
         self, located: Located

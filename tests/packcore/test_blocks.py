@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 import packcore
 from packcore import blocks as blocks_module
-from packcore.blocks import BlockOrigin, Blocks, check_dtype, take_rows
+from packcore.blocks import BlockOrigin, Blocks, check_dtype
 from packcore.chunks import Chunk
 from packcore.dataset import Dataset
 from packcore.errors import ArgumentError, ArgumentTypeError
 from packcore.format import VERSION, ChunkHeader
+from packcore.rows import RowTable
 
 
 def open_corpus(folder, sizes, chunk_size, *, with_manifest=True, mmap=True):
@@ -113,10 +114,9 @@ def test_blocks_are_gathered_in_the_order_asked_for(cut, seed):
         assert blocks.gather(ids).tolist() == expected
         assert [blocks[int(at)].tolist() for at in ids] == expected
         assert blocks.starts(ids % max(count, 1)).tolist() == [starts[at] for at in ids]
-        out = np.full((len(ids), blocks.block_size), -1, np.int32)
-        rows = blocks.gather_grouped(ids % max(count, 1), out)
-        assert sorted(rows.tolist()) == list(range(len(ids)))
-        assert out[rows].tolist() == expected
+        rows = blocks.rows(ids % max(count, 1))
+        table = RowTable(rows, blocks.block_size, blocks.dtype)
+        assert table.copy(0, len(ids)).tolist() == expected
 
 
 @given(cut=cuts(), slices=st.lists(st.slices(20), max_size=3))
@@ -266,7 +266,7 @@ def test_a_block_is_a_copy(dataset):
 
 def test_blocks_kept_past_their_chunks_eviction_stay_right(tmp_path):
     dataset = open_corpus(tmp_path, [120], 4)
-    dataset._maps._size = 1
+    dataset._maps.size = 1
     blocks = dataset.blocks(4)
     kept = [blocks[index] for index in range(30)]
     assert len(dataset._maps) <= 1
@@ -565,20 +565,13 @@ def test_a_reader_of_another_kind_is_held_to_its_stored_dtype():
         check_dtype(Reader(), np.int16)
 
 
-@pytest.mark.parametrize("slab_bytes", [1, 16, 40, 10**6])
-def test_large_gathers_are_made_in_slabs(dataset, monkeypatch, slab_bytes):
-    monkeypatch.setattr(blocks_module, "_SLAB_BYTES", slab_bytes)
+@pytest.mark.parametrize("part_bytes", [1, 16, 40, 10**6])
+def test_large_gathers_are_made_in_parts(dataset, monkeypatch, part_bytes):
+    monkeypatch.setattr(blocks_module, "_PART_BYTES", part_bytes)
     blocks = dataset.blocks(3, stride=2)
     ids = [11, 0, 5, 5, 3, 9, 1, 2, 7]
     for dtype in ("int32", "int64"):
         assert blocks.gather(ids, dtype=dtype)[:, 0].tolist() == [1 + 2 * at for at in ids]
-
-
-@pytest.mark.parametrize("out", [np.zeros((3, 2), np.int64), np.zeros((3, 4), np.uint16)[:, ::2]])
-def test_rows_are_taken_and_cast_into_any_array(out):
-    source = np.arange(8, dtype=np.uint16).reshape(4, 2)
-    take_rows(source, np.array([3, 0, 3]), out)
-    assert out.tolist() == [[6, 7], [0, 1], [6, 7]]
 
 
 # Large
@@ -712,7 +705,7 @@ def test_memory_stays_flat_over_ten_passes():
 
 def test_threads_may_read_one_data_set_with_a_tiny_cache(tmp_path):
     dataset = open_corpus(tmp_path, [600], 20)
-    dataset._maps._size = 2
+    dataset._maps.size = 2
     blocks = dataset.blocks(7, stride=5)
     wrong, interval = [], sys.getswitchinterval()
 

@@ -100,7 +100,7 @@ def test_tokens_are_a_copy_that_may_be_written_to(corpus):
 
 def test_tokens_kept_past_their_chunks_eviction_stay_right(corpus):
     dataset, row = corpus
-    dataset._maps._size = 1
+    dataset._maps.size = 1
     views = [dataset.chunk_tokens(index, 0, 3) for index in (0, 1, 2, 3)]
     assert [view.tolist() for view in views] == [row.tokens[low : low + 3] for low in (0, 4, 8, 12)]
 
@@ -447,6 +447,15 @@ MANY_SETS = """
     for _ in range(2):
         for blocks in sources:
             assert blocks.gather(np.arange(100)).reshape(-1).tolist() == list(range(200))
+    mixture = packcore.Mixture({str(number): (one, 1) for number, one in enumerate(sources)})
+    runs = [
+        iter(packcore.Loader(mixture, 16, seed=1, shuffle=shuffle, prefetch=prefetch))
+        for shuffle in ("global", "window")
+        for prefetch in (0, 2)
+    ]
+    for _ in range(60):
+        for batch in map(next, runs):
+            assert (batch[:, 0] + 1 == batch[:, 1]).all()
 """
 
 

@@ -26,7 +26,7 @@ class Source:
     def __len__(self):
         return self.num_blocks
 
-    def gather_grouped(self, ids, out):
+    def gather(self, ids, out):
         raise NotImplementedError
 
 

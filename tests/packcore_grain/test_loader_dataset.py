@@ -233,7 +233,7 @@ def test_after_an_error_the_next_try_goes_on_without_a_gap(loader, monkeypatch):
     assert_same([next(iterator) for _ in range(2)], batches[:2])
     iterator.set_state(iterator.get_state())
     with monkeypatch.context() as patch:
-        patch.setattr(packcore.Blocks, "gather_grouped", fails)
+        patch.setattr(packcore.Blocks, "rows", fails)
         for _ in range(2):
             with pytest.raises(OSError, match="gone"):
                 next(iterator)
@@ -241,7 +241,7 @@ def test_after_an_error_the_next_try_goes_on_without_a_gap(loader, monkeypatch):
     assert list(iterator) == []
 
 
-def fails(*_):
+def fails(*_, **__):
     raise OSError("gone")
 
 

@@ -75,11 +75,11 @@ def test_threads_may_share_a_dataset(steps, loader):
 def test_an_error_ends_reading_ahead(steps, loader, monkeypatch):
     assert_same([steps[index] for index in range(4)], list(loader)[:4])
 
-    def fails(*_):
+    def fails(*_, **__):
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(packcore.Blocks, "gather_grouped", fails)
+        patch.setattr(packcore.Blocks, "rows", fails)
         with pytest.raises(OSError, match="gone"):
             [steps[index] for index in range(4, 100)]
     assert_same([steps[index] for index in range(4, 9)], list(loader)[4:9])
