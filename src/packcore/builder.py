@@ -186,10 +186,12 @@ class PackedDatasetBuilder:
             _check_sep(sep)
         tokens = self._rule.check("ids", ids)
         try:
-            if self._fill == self._chunk_size and (sep or len(tokens)):
+            fill = self._fill
+            if fill == self._chunk_size and (sep or len(tokens)):
                 self._write_chunk()
+                fill = 0
             self._records_documents = True
-            self._starts.append(self._fill)
+            self._starts.append(fill)
             if sep == "before":
                 self._put(self._sep)
             self._put(tokens)
