@@ -36,9 +36,9 @@ __all__ = ["ChunkWriter", "OnChunk", "prepare_folder"]
 OnChunk = Callable[[ChunkEntry], object]
 """Called with a chunk's entry once its files are on disk."""
 
-
 _MAX_IN_FLIGHT = 4
 _MAX_BYTES_IN_FLIGHT = 2**28
+"""Of chunks so large that fewer than the most fit in it, two are written at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,7 @@ class _Flight:
 
     chunk_index: int
     tokens: npt.NDArray[Any]
-    written: Future[None]
-    described: Future[ChunkEntry]
-
-    def is_done(self) -> bool:
-        return self.written.done() and self.described.done()
+    entry: Future[ChunkEntry]
 
 
 class ChunkWriter:
@@ -73,11 +69,10 @@ class ChunkWriter:
         self._entries = list(manifest.chunks)
         self._on_chunk = on_chunk
         chunk_bytes = manifest.chunk_size * manifest.dtype.itemsize
-        self._max_in_flight = min(max(_MAX_BYTES_IN_FLIGHT // chunk_bytes, 1), _MAX_IN_FLIGHT)
+        self._max_in_flight = min(max(_MAX_BYTES_IN_FLIGHT // chunk_bytes, 2), _MAX_IN_FLIGHT)
         self._flights: deque[_Flight] = deque()
         self._spares: list[npt.NDArray[Any]] = []
-        # One thread writes and one hashes each chunk; none waits for a thread to become free.
-        self._pool = ThreadPoolExecutor(2 * self._max_in_flight, "packcore-builder")
+        self._pool = ThreadPoolExecutor(self._max_in_flight, "packcore-builder")
 
     def new_chunk(self) -> npt.NDArray[Any]:
         """Returns an array for one chunk: `(chunk_size,)`, in the stored dtype, not yet filled."""
@@ -98,24 +93,14 @@ class ChunkWriter:
         Raises:
             WriteError: the disk refused an earlier chunk.
         """
-        while self._flights and (self._is_full() or self._flights[0].is_done()):
+        while self._flights and (self._is_full() or self._flights[0].entry.done()):
             self._land()
         index = len(self._entries) + len(self._flights)
         path = chunk_path(self._outdir, self._prefix, index)
+        before = self._flights[-1].entry if self._flights else None
         header = self._header.to_bytes()
-        sidecar = None if starts is None else encode_documents(starts, self._header.chunk_size)
-        num_documents = None if starts is None else len(starts)
-        before = self._flights[-1].written if self._flights else None
-        self._flights.append(
-            _Flight(
-                index,
-                tokens,
-                self._pool.submit(_write_files, path, header, tokens, sidecar, before),
-                self._pool.submit(
-                    _describe, path, header, tokens, num_tokens, num_documents, sidecar
-                ),
-            )
-        )
+        entry = self._pool.submit(_write_files, path, header, tokens, num_tokens, starts, before)
+        self._flights.append(_Flight(index, tokens, entry))
 
     def finish(self) -> list[ChunkEntry]:
         """Waits for the chunks that are being written, and returns the entries of all.
@@ -133,9 +118,8 @@ class ChunkWriter:
     def _land(self) -> None:
         """Waits for the first chunk in flight, and takes its entry."""
         flight = self._flights[0]
-        flight.written.result()
+        entry = flight.entry.result()
         # In this form it may be done twice: Ctrl-C can come between any two lines.
-        entry = flight.described.result()
         self._entries[flight.chunk_index :] = [entry]
         self._flights.popleft()
         self._spares.append(flight.tokens)
@@ -161,14 +145,17 @@ def _write_files(
     path: str,
     header: bytes,
     tokens: npt.NDArray[Any],
-    sidecar: bytes | None,
-    before: Future[None] | None,
-) -> None:
+    num_tokens: int,
+    starts: npt.NDArray[np.int64] | None,
+    before: Future[ChunkEntry] | None,
+) -> ChunkEntry:
     """Writes a chunk's files; the last to get its name is the chunk, after the one `before`."""
+    sidecar = None if starts is None else encode_documents(starts, len(tokens))
     with contextlib.ExitStack() as stack:
         stack.enter_context(staged(path, header, tokens.data))
         if sidecar is not None:
             stack.enter_context(staged(documents_path(path), sidecar))
+        entry = _describe(path, header, tokens, num_tokens)
         if before is not None:
             before.result()
         if os.path.lexists(path):
@@ -177,16 +164,13 @@ def _write_files(
                 "same prefix in the same folder. Give each its own prefix.",
                 path=path,
             )
+    if starts is None or sidecar is None:
+        return entry
+    digest = hashlib.sha256(sidecar).hexdigest()
+    return replace(entry, num_documents=len(starts), documents_sha256=digest)
 
 
-def _describe(
-    path: str,
-    header: bytes,
-    tokens: npt.NDArray[Any],
-    num_tokens: int,
-    num_documents: int | None,
-    sidecar: bytes | None,
-) -> ChunkEntry:
+def _describe(path: str, header: bytes, tokens: npt.NDArray[Any], num_tokens: int) -> ChunkEntry:
     digest = hashlib.sha256(header)
     digest.update(tokens.data)
     low = high = None
@@ -195,11 +179,11 @@ def _describe(
     return ChunkEntry(
         os.path.basename(path),
         num_tokens,
-        num_documents,
+        None,
         digest.hexdigest(),
         low.item() if low is not None and np.isfinite(low) else None,
         high.item() if high is not None and np.isfinite(high) else None,
-        None if sidecar is None else hashlib.sha256(sidecar).hexdigest(),
+        None,
     )
 
 
