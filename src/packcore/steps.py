@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore import documents
+from packcore.pool import Pool
 from packcore.prefetch import made_ahead
 from packcore.rows import RowTable
 from packcore.stream import Located, Stream
@@ -31,7 +32,7 @@ _DOCUMENT_FIELDS: dict[str, Callable[..., npt.NDArray[Any]]] = {
 FIELDS = ("tokens", *_DOCUMENT_FIELDS, "mask")
 """What a batch may hold; see `packcore.Loader`."""
 
-_SLAB_BYTES = 4 * 2**20
+_SLAB_BYTES = 2 * 2**20
 """Steps are found in slabs of about this size, and so far ahead a thread makes them."""
 
 _MADE_ROWS = 64
@@ -51,6 +52,8 @@ class _Slab(NamedTuple):
     starts: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
     """The document starts of the rows, ragged; empty if no field needs them."""
+    pool: Pool | None
+    """Where the memory of batches comes from; None for new memory."""
 
 
 class StepReader:
@@ -99,11 +102,13 @@ class StepReader:
             prefetch: slabs whose batches a thread makes ahead; 0 for no thread.
         """
         warmer = self._stream.window_warmer() if prefetch else None
+        # Without a thread the batch before has just been freed, and malloc gives its memory.
+        pool = Pool() if prefetch else None
 
         def make(task: tuple[list[int], Located]) -> Iterable[tuple[int, Batch]]:
             if warmer is not None:
                 self._stream.enter(task[1], warmer)
-            batches = self._make(self._find(*task))
+            batches = self._make(self._find(*task, pool))
             return list(batches) if prefetch else batches
 
         with ExitStack() as stack:
@@ -115,7 +120,7 @@ class StepReader:
 
     def batch_at(self, step: int) -> Batch:
         """Returns the batch of one step."""
-        ((_, batch),) = self._make(self._find([step], self.locate(step)))
+        ((_, batch),) = self._make(self._find([step], self.locate(step), None))
         return batch
 
     def locate(self, step: int) -> Located:
@@ -149,14 +154,14 @@ class StepReader:
         end = self._stream.num_positions
         return positions if end is None else positions[positions < end]
 
-    def _find(self, steps: list[int], located: Located) -> _Slab:
+    def _find(self, steps: list[int], located: Located, pool: Pool | None) -> _Slab:
         starts, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
         if self._wanted:
             starts, offsets = self._stream.document_starts(located)
         num_fill = len(steps) * len(self._rows) - len(located.ids)  # only at the end of a run
         if num_fill:
             offsets = np.concatenate((offsets, np.repeat(offsets[-1:], num_fill)))
-        return _Slab(steps, self._stream.table(located), starts, offsets)
+        return _Slab(steps, self._stream.table(located), starts, offsets, pool)
 
     def _make(self, slab: _Slab) -> Iterator[tuple[int, Batch]]:
         """Yields (step, batch) for a slab."""
@@ -169,7 +174,7 @@ class StepReader:
         steps, num_rows = slab.steps[first:last], len(self._rows)
         low, high = first * num_rows, (first + len(steps)) * num_rows
         num_fill = num_rows - self._num_real(steps[-1])
-        made = {"tokens": self._make_tokens(slab.tokens.copy(low, high - num_fill), num_fill)}
+        made = {"tokens": self._make_tokens(slab, low, high, num_fill)}
         if self._fields is None:
             return list(zip(steps, _parts(made["tokens"], num_rows), strict=True))
         made["mask"] = np.arange(high - low) < high - low - num_fill
@@ -190,12 +195,16 @@ class StepReader:
             for number, step in enumerate(steps)
         ]
 
-    def _make_tokens(self, tokens: npt.NDArray[Any], num_fill: int) -> npt.NDArray[Any]:
-        """Returns tokens in the dtype asked for, with rows of fill behind them."""
-        tokens = tokens.astype(self._dtype, copy=False)
-        if not num_fill:
-            return tokens
-        return np.concatenate((tokens, np.zeros((num_fill, self._block_size), self._dtype)))
+    def _make_tokens(self, slab: _Slab, low: int, high: int, num_fill: int) -> npt.NDArray[Any]:
+        """Returns rows [low, high) of a slab in the dtype asked for; the last are fill."""
+        tokens = slab.tokens.copy(low, high - num_fill)
+        if slab.pool is None and not num_fill:
+            return tokens.astype(self._dtype, copy=False)
+        empty = np.empty if slab.pool is None else slab.pool.empty
+        made = empty((high - low, self._block_size), self._dtype)
+        np.copyto(made[: len(tokens)], tokens, casting="unsafe")
+        made[len(tokens) :] = 0
+        return made
 
     def _num_real(self, step: int) -> int:
         """Returns how many of the rows of a step are not fill."""
