@@ -38,6 +38,8 @@ def check_int(name: str, value: object, *, low: int, high: int = _INT64_MAX, uni
         Traceback (most recent call last):
         packcore.errors.ArgumentError: block_size must be at least 1; got 0 (tokens).
     """
+    if type(value) is int and low <= value <= high:  # nearly always; loops ask at each batch
+        return value
     number = None
     if not isinstance(value, bool | np.bool_):
         with contextlib.suppress(TypeError):

@@ -66,7 +66,7 @@ class Loader:
             differ by one row.
         dtype: of the tokens; the stored one by default. It must hold every id.
         fields: what a batch holds, from `FIELDS`; None for the plain array.
-        prefetch: how far a thread makes batches ahead, in slabs of whole steps of about 2 MiB,
+        prefetch: how far a thread makes batches ahead, in slabs of whole steps of about 4 MiB,
             at least one; 0 for no thread.
         skip: (start, stop) ranges of steps that are never served.
 

@@ -32,7 +32,7 @@ _DOCUMENT_FIELDS: dict[str, Callable[..., npt.NDArray[Any]]] = {
 FIELDS = ("tokens", *_DOCUMENT_FIELDS, "mask")
 """What a batch may hold; see `packcore.Loader`."""
 
-_SLAB_BYTES = 2 * 2**20
+_SLAB_BYTES = 4 * 2**20
 """Steps are found in slabs of about this size, and so far ahead a thread makes them."""
 
 _MADE_ROWS = 64
@@ -86,8 +86,10 @@ class StepReader:
             stream.check_documents()
         self._block_size = stream.mixture.block_size
         slab_rows = _SLAB_BYTES // (self._block_size * stream.dtype.itemsize)
-        self._slab_steps = max(1, slab_rows // len(rows))
         self._steps_at_once = max(1, _MADE_ROWS // len(rows))
+        # No rest: arrays of one size again and again, and malloc gives the same memory.
+        self._slab_steps = max(1, slab_rows // len(rows) // self._steps_at_once)
+        self._slab_steps *= self._steps_at_once
         self.num_located = max(1, _LOCATED_ROWS // len(rows))
         """How many steps `batches` likes to be given at a time."""
         self._group: tuple[int, Located] | None = None
