@@ -86,7 +86,7 @@ class StepReader:
             stream.check_documents()
         self._block_size = stream.mixture.block_size
         slab_rows = _SLAB_BYTES // (self._block_size * stream.dtype.itemsize)
-        self._steps_at_once = max(1, _MADE_ROWS // len(rows))
+        self._steps_at_once = max(1, min(_MADE_ROWS, slab_rows) // len(rows))
         # No rest: arrays of one size again and again, and malloc gives the same memory.
         self._slab_steps = max(1, slab_rows // len(rows) // self._steps_at_once)
         self._slab_steps *= self._steps_at_once
