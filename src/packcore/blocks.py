@@ -382,7 +382,7 @@ def check_dtype(blocks: BlockReader, dtype: npt.DTypeLike | None) -> np.dtype[An
         return wanted
     raise ArgumentError(
         f"dtype must hold every id of the data; got {wanted} for stored {blocks.dtype} and the "
-        "largest id is unknown or too large. Use int64, or build with a manifest.",
+        "largest id is unknown or too large. Use a wider dtype, or build with a manifest.",
         name="dtype",
         value=dtype,
     )

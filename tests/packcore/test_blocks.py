@@ -503,7 +503,7 @@ def test_without_a_manifest_only_a_wider_dtype_is_served(tmp_path):
     blocks = packcore.open(tmp_path).blocks(2)
     with pytest.raises(ArgumentError, match="largest id is unknown or too large") as info:
         blocks.gather([0], dtype=np.int32)
-    assert "Use int64, or build with a manifest." in str(info.value)
+    assert "Use a wider dtype, or build with a manifest." in str(info.value)
     assert (info.value.name, info.value.value) == ("dtype", np.int32)
 
 

@@ -78,7 +78,7 @@ def _in_processes(recipe: Recipe, work: Iterator[Work], workers: int) -> _Result
         raise WorkerError(
             "A worker process died, killed by the operating system or for want of memory. What is "
             "finished is kept: the same build goes on from there. Use fewer workers, or more "
-            "memory."
+            'memory; and let a script build under `if __name__ == "__main__":`.'
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
