@@ -19,9 +19,10 @@ import numpy.typing as npt
 from packcore.blocks import Blocks
 from packcore.cache import Cache, max_maps
 from packcore.checks import check_int
-from packcore.errors import ArgumentError
+from packcore.errors import ArgumentError, FormatError
 from packcore.formats import find_files
 from packcore.protocols import TokenFile
+from packcore.rawfiles import num_maps
 from packcore.rows import Span
 
 __all__ = ["Dataset", "open"]
@@ -91,13 +92,13 @@ class Dataset:
         self.bounds: npt.NDArray[np.int64] = _cumulate(sizes)
         self._bounds: list[int] = self.bounds.tolist()  # one number of a list is had much faster
         # The caches load from the tuple and not from self: a cycle would keep maps alive.
-        found = self.chunks
+        found, dtype = self.chunks, self.dtype
         if "decode" in kinds:
             largest = int(sizes.max()) * self.dtype.itemsize
             num_decoded = max(2, _DECODED_CACHE_BYTES // max(1, largest))
-            self._maps = Cache(lambda index: Span.of(found[index].map()), num_decoded)
+            self._maps = Cache(lambda index: _map(found[index], dtype), num_decoded)
         else:
-            self._maps = Cache(lambda index: Span.of(found[index].map()), max_maps(), shared=_maps)
+            self._maps = Cache(lambda index: _map(found[index], dtype), max_maps(), shared=_maps)
         self._starts = Cache(
             lambda index: found[index].document_starts(), self._max_document_chunks()
         )
@@ -141,8 +142,11 @@ class Dataset:
     @property
     def max_maps(self) -> int:
         """How many chunks may be mapped at once; 0 if tokens are only read piece by piece."""
-        # Half of those that are kept: others than this reader hold some, too.
-        return max(1, self._maps.size // 2) if self.mmap else 0
+        if not self.mmap:
+            return 0
+        # A reader that pauses holds its maps, though the cache has let them go.
+        room = max(0, 2 * max_maps() - num_maps())
+        return min(max(1, self._maps.size // 2), room)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -333,6 +337,20 @@ class Dataset:
         guess = self.num_tokens // 64 // len(self.chunks)
         mean = sum(known) // len(known) if known else guess
         return max(8, _DOCUMENT_CACHE_BYTES // (8 * mean + 64))
+
+
+def _map(chunk: TokenFile, dtype: np.dtype[Any]) -> Span:
+    """Maps a chunk. What it says of itself must be true: rows are found by arithmetic alone."""
+    tokens = chunk.map()
+    if tokens.shape != (chunk.num_tokens,) or tokens.dtype != dtype:
+        raise FormatError(
+            f"{chunk.path} must hold {chunk.num_tokens} tokens of {dtype}, as its reader says; got "
+            f"{tokens.shape} of {tokens.dtype}.",
+            path=chunk.path,
+            expected=(chunk.num_tokens,),
+            got=tokens.shape,
+        )
+    return Span.of(tokens)
 
 
 def _cumulate(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -19,8 +19,11 @@ __all__ = ["Pool"]
 class Pool:
     """Memory that is free to be used again. Threads may share it.
 
+    Args:
+        size: for how many arrays free memory is kept.
+
     Examples:
-        >>> pool = Pool()
+        >>> pool = Pool(8)
         >>> array = pool.empty((2, 3), np.dtype("int32"))
         >>> address, row = array.ctypes.data, array[1]
         >>> del array
@@ -31,8 +34,8 @@ class Pool:
         True
     """
 
-    def __init__(self) -> None:
-        self._free: deque[npt.NDArray[np.uint8]] = deque()
+    def __init__(self, size: int) -> None:
+        self._free: deque[npt.NDArray[np.uint8]] = deque(maxlen=size)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Returns an array as `np.empty` does.

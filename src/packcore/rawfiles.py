@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,20 @@ import numpy.typing as npt
 
 from packcore.errors import FormatError, NoDataError
 
-__all__ = ["broken", "file_bytes", "map_array", "read_at", "read_into", "warm_file"]
+__all__ = [
+    "broken",
+    "file_bytes",
+    "map_array",
+    "num_maps",
+    "read_at",
+    "read_into",
+    "warm_file",
+]
 
 _PROBE_BYTES = 128 * 1024
 _READ_BYTES = 1024 * 1024
+
+_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 def broken(
@@ -81,7 +92,13 @@ def map_array(path: str, dtype: np.dtype[Any], offset: int, count: int) -> npt.N
         buffer = mmap.mmap(
             file.fileno(), offset - base + size, access=mmap.ACCESS_READ, offset=base, **options
         )
+    _maps.add(buffer)
     return np.frombuffer(buffer, dtype, count, offset - base)
+
+
+def num_maps() -> int:
+    """Returns how many maps of `map_array` this process holds."""
+    return len(_maps)
 
 
 def read_at(path: str, offset: int, size: int) -> bytes:

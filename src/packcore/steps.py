@@ -105,7 +105,8 @@ class StepReader:
         """
         warmer = self._stream.window_warmer() if prefetch else None
         # Without a thread the batch before has just been freed, and malloc gives its memory.
-        pool = Pool() if prefetch else None
+        num_arrays = (prefetch + 2) * self._slab_steps // self._steps_at_once
+        pool = Pool(num_arrays) if prefetch else None
 
         def make(task: tuple[list[int], Located]) -> Iterable[tuple[int, Batch]]:
             if warmer is not None:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import packcore
+from packcore.dataset import Dataset
 from packcore.errors import ArgumentError, ArgumentTypeError
 
 DOCUMENTS = [[11, 12, 13], [21, 22, 23, 24, 25, 26, 27, 28, 29], [31], [], [41, 42]]
@@ -453,6 +454,11 @@ MANY_SETS = """
         for shuffle in ("global", "window")
         for prefetch in (0, 2)
     ]
+    runs += [
+        iter(packcore.Loader(blocks[:30], 4, seed=seed, prefetch=0))
+        for blocks in sources
+        for seed in range(3)
+    ]
     for _ in range(60):
         for batch in map(next, runs):
             assert (batch[:, 0] + 1 == batch[:, 1]).all()
@@ -465,6 +471,30 @@ def test_many_data_sets_stay_below_the_limit_on_open_files_together(tmp_path):
     for folder in folders:
         write_files(folder, "a", list(range(200)), 2)
     subprocess.run([sys.executable, "-c", textwrap.dedent(MANY_SETS), *folders], check=True)
+
+
+class Lying:
+    """A chunk that holds something else than it says."""
+
+    path, access, id_range, has_documents, num_documents = "lying", "map", None, False, None
+    missing_documents = "It knows none."
+
+    def __init__(self, tokens):
+        self.tokens, self.num_tokens, self.dtype = tokens, 8, np.dtype("int32")
+
+    def map(self):
+        return self.tokens
+
+
+@pytest.mark.parametrize(
+    "tokens", [np.zeros(7, np.int32), np.zeros(8, np.int64), np.zeros((8, 1), np.int32)]
+)
+def test_a_chunk_that_holds_something_else_than_it_says_is_told(tokens):
+    blocks = Dataset([Lying(tokens)]).blocks(4)
+    for read in (lambda: blocks[0], lambda: blocks.gather([1])):
+        with pytest.raises(packcore.errors.FormatError) as caught:
+            read()
+        assert str(caught.value).startswith("lying must hold 8 tokens of int32, as its reader says")
 
 
 def test_a_file_that_shrinks_after_opening_is_told_by_name(tmp_path):

@@ -18,7 +18,7 @@ def take(pool, value):
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float16"])
 @pytest.mark.parametrize("shape", [(0,), (3,), (2, 5), (1, 2, 3)])
 def test_arrays_are_like_those_of_numpy(shape, dtype):
-    pool = Pool()
+    pool = Pool(8)
     for _ in range(2):
         array = pool.empty(shape, np.dtype(dtype))
         assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
@@ -31,7 +31,7 @@ def test_arrays_are_like_those_of_numpy(shape, dtype):
 
 
 def test_memory_is_used_again_once_it_is_free():
-    pool = Pool()
+    pool = Pool(8)
     first = take(pool, 1)
     address = first.ctypes.data
     second = take(pool, 2)
@@ -62,7 +62,7 @@ class Interface:
 
 @pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
 def test_memory_that_somebody_holds_is_not_used_again(hold):
-    pool = Pool()
+    pool = Pool(8)
     array = take(pool, 1)
     address = array.ctypes.data
     held = hold(array)
@@ -74,7 +74,7 @@ def test_memory_that_somebody_holds_is_not_used_again(hold):
 
 
 def test_torch_holds_what_it_shares():
-    pool = Pool()
+    pool = Pool(8)
     torch = pytest.importorskip("torch")
     array = take(pool, 1)
     tensor = torch.from_numpy(array)[1:]
@@ -84,7 +84,7 @@ def test_torch_holds_what_it_shares():
 
 
 def test_a_larger_array_gets_new_memory_and_a_smaller_one_part_of_it():
-    pool = Pool()
+    pool = Pool(8)
     address = take(pool, 1).ctypes.data
     small = pool.empty((2,), DTYPE)
     assert small.ctypes.data == address
@@ -94,15 +94,24 @@ def test_a_larger_array_gets_new_memory_and_a_smaller_one_part_of_it():
     assert large.shape == (1000, 100)
 
 
+def test_no_more_memory_is_kept_than_was_asked_for():
+    pool = Pool(2)
+    arrays = [take(pool, number) for number in range(5)]
+    addresses = {array.ctypes.data for array in arrays}
+    assert len(addresses) == 5
+    del arrays
+    assert len(pool._free) == 2
+
+
 def test_arrays_outlive_their_pool():
-    pool = Pool()
+    pool = Pool(8)
     array = take(pool, 1)
     del pool
     assert (array == 1).all()
 
 
 def test_threads_never_share_memory():
-    pool, wrong = Pool(), []
+    pool, wrong = Pool(8), []
 
     def work(number):
         for turn in range(2000):
