@@ -21,7 +21,7 @@ from packcore.checks import check_choice, check_int
 from packcore.errors import ArgumentError, ArgumentTypeError, ClosedError, PackcoreError
 from packcore.format import code
 from packcore.ids import IdRule, Ids
-from packcore.manifest import ChunkEntry, Manifest, check_prefix, write_manifest
+from packcore.manifest import ChunkEntry, Manifest, check_prefix, chunk_path, write_manifest
 from packcore.writer import ChunkWriter, OnChunk, prepare_folder
 
 __all__ = ["PackedDatasetBuilder", "choose_dtype"]
@@ -112,7 +112,7 @@ class PackedDatasetBuilder:
             stored,
             check_int("chunk_size", chunk_size, low=1, unit="tokens"),
             self._rule.check_one("sep_token", sep_token),
-            _check_finished(finished, chunk_size),
+            _check_finished(finished, prefix, chunk_size),
             vocab_size,
             tokenizer,
             tokenizer_hash,
@@ -140,7 +140,14 @@ class PackedDatasetBuilder:
         Raises:
             WriteError: the disk refused one of them.
         """
-        entries = self._writer.finish()
+        if self._failure is not None:
+            entries = self._writer.known()
+        else:
+            try:
+                entries = self._writer.finish()
+            except BaseException as error:
+                self._fail(error)
+                raise
         return [os.path.join(self._outdir, entry.file) for entry in entries]
 
     def add_array(self, arr: Ids) -> None:
@@ -301,7 +308,10 @@ class PackedDatasetBuilder:
 
     def __del__(self) -> None:
         # Scripts written for lit-gpt have no close(): they know of no manifest.
-        if self._records_documents and not self._closed and self._failure is None:
+        if self._closed or self._failure is not None or not hasattr(self, "_writer"):
+            return
+        self._writer.wait()  # what it raises Python prints
+        if self._records_documents:
             message = f"The builder of {self._manifest.prefix!r} was never closed: no manifest."
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
@@ -411,10 +421,18 @@ def choose_dtype(
 
 
 def _check_finished(
-    finished: Iterable[ChunkEntry] | None, chunk_size: int
+    finished: Iterable[ChunkEntry] | None, prefix: str, chunk_size: int
 ) -> tuple[ChunkEntry, ...]:
     entries = tuple(finished or ())
     for index, entry in enumerate(entries):
+        expected = chunk_path("", prefix, index)
+        if entry.file != expected:
+            raise ArgumentError(
+                f"finished[{index}] must be {expected}: all from the first on; got {entry.file}. "
+                "Leave out those behind a gap: what was in them is added again.",
+                name="finished",
+                value=entry,
+            )
         if entry.num_tokens != chunk_size:
             raise ArgumentError(
                 f"finished[{index}] must be full; got {entry.num_tokens} of {chunk_size} tokens. "

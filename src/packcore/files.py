@@ -29,6 +29,9 @@ __all__ = [
 # A leading dot hides it from glob(prefix + "*"); the random part keeps two threads apart.
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>[0-9]{1,10})\.[0-9a-f]{8}\.tmp", re.DOTALL)
 
+_in_use: set[Path] = set()
+"""The temporary files that this process is writing."""
+
 _WAY_OUT = {
     errno.ENOSPC: " Free some space on that disk, or choose a folder on another one.",
     errno.EDQUOT: " Your quota there is used up: free some space, or choose another folder.",
@@ -66,6 +69,7 @@ def staged(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Iterator
     """
     path = Path(path)
     temporary = _temporary_path(path)
+    _in_use.add(temporary)
     try:
         try:
             with open(temporary, "xb") as file:
@@ -84,6 +88,8 @@ def staged(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Iterator
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    finally:
+        _in_use.discard(temporary)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -130,12 +136,15 @@ def remove_leftovers(folder: str | os.PathLike[str], is_ours: Callable[[str], bo
 
     Args:
         folder: where to look.
-        is_ours: says of a final name whether its temporary may go. One of a process that is
-            still alive stays, this process excepted: it has just been given its number.
+        is_ours: says of a final name whether its temporary may go. One that a process still
+            writes stays; of this process's number, one that this process does not write goes.
     """
+    in_use = {path.name for path in list(_in_use)}
     for path in Path(folder).iterdir():
         match = _TEMPORARY.fullmatch(path.name)
-        if match and is_ours(match["name"]) and not _is_alive(int(match["pid"])):
+        if not match or not is_ours(match["name"]) or path.name in in_use:
+            continue
+        if not _is_alive(int(match["pid"])):
             with contextlib.suppress(OSError):  # it is in nobody's way
                 path.unlink()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packcore.errors import NoDataError, OverwriteError
+from packcore.errors import ClosedError, NoDataError, OverwriteError, PackcoreError
 from packcore.files import check_writable, remove_files, remove_leftovers, staged, write_whole
 from packcore.format import VERSION, ChunkHeader
 from packcore.manifest import (
@@ -39,6 +40,10 @@ OnChunk = Callable[[ChunkEntry], object]
 _MAX_IN_FLIGHT = 4
 _MAX_BYTES_IN_FLIGHT = 2**28
 """Of chunks so large that fewer than the most fit in it, two are written at once."""
+
+
+_writers: weakref.WeakSet[ChunkWriter] = weakref.WeakSet()
+"""Those of this process that may have chunks in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,9 @@ class ChunkWriter:
         self._flights: deque[_Flight] = deque()
         self._spares: list[npt.NDArray[Any]] = []
         self._pool = ThreadPoolExecutor(self._max_in_flight, "packcore-builder")
+        self._process = os.getpid()
+        self._is_landing = False
+        _writers.add(self)
 
     def new_chunk(self) -> npt.NDArray[Any]:
         """Returns an array for one chunk: `(chunk_size,)`, in the stored dtype, not yet filled."""
@@ -92,15 +100,27 @@ class ChunkWriter:
 
         Raises:
             WriteError: the disk refused an earlier chunk.
+            ClosedError: this is a fork of the process that made the writer: its threads are not
+                here.
         """
+        self._check_process()
         while self._flights and (self._is_full() or self._flights[0].entry.done()):
             self._land()
         index = len(self._entries) + len(self._flights)
         path = chunk_path(self._outdir, self._prefix, index)
         before = self._flights[-1].entry if self._flights else None
-        header = self._header.to_bytes()
-        entry = self._pool.submit(_write_files, path, header, tokens, num_tokens, starts, before)
-        self._flights.append(_Flight(index, tokens, entry))
+        task = partial(
+            _write_files, path, self._header.to_bytes(), tokens, num_tokens, starts, before
+        )
+        self._flights.append(_Flight(index, tokens, self._submit(task)))
+
+    def _submit(self, task: Callable[[], ChunkEntry]) -> Future[ChunkEntry]:
+        try:
+            return self._pool.submit(task)
+        except RuntimeError:  # at the interpreter's end no thread begins any more
+            done: Future[ChunkEntry] = Future()
+            done.set_result(task())
+            return done
 
     def finish(self) -> list[ChunkEntry]:
         """Waits for the chunks that are being written, and returns the entries of all.
@@ -108,9 +128,40 @@ class ChunkWriter:
         The error of the first one that failed is raised, now and each time that it is asked
         again; those behind it leave no file.
         """
-        while self._flights:
+        self._check_process()
+        while self._flights and not self._is_landing:  # on_chunk may ask, too
             self._land()
         return self._entries
+
+    def known(self) -> list[ChunkEntry]:
+        """Returns the entries of the chunks that are on disk, without a call of on_chunk."""
+        entries = list(self._entries)
+        for flight in self._flights:
+            if not flight.entry.done() or flight.entry.exception() is not None:
+                break
+            entries[flight.chunk_index :] = [flight.entry.result()]
+        return entries
+
+    def wait(self) -> None:
+        """Waits for the chunks that are being written; raises the error of the first that failed.
+
+        No on_chunk is called.
+        """
+        if os.getpid() == self._process:
+            for flight in list(self._flights):
+                flight.entry.result()
+
+    def is_of(self, outdir: str, prefix: str) -> bool:
+        """Says whether it writes files of a prefix in a folder."""
+        return prefix == self._prefix and os.path.realpath(outdir) == os.path.realpath(self._outdir)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClosedError(
+                f"The builder of {self._prefix!r} belongs to process {self._process}; this is "
+                f"{os.getpid()}, forked from it. Make a builder in each process, each with its own "
+                "prefix."
+            )
 
     def _is_full(self) -> bool:
         return len(self._flights) == self._max_in_flight
@@ -124,7 +175,11 @@ class ChunkWriter:
         self._flights.popleft()
         self._spares.append(flight.tokens)
         if self._on_chunk is not None:
-            self._on_chunk(entry)
+            self._is_landing = True
+            try:
+                self._on_chunk(entry)
+            finally:
+                self._is_landing = False
 
     def add_missing_sidecars(self) -> list[ChunkEntry]:
         """Gives the chunks that were full before the first document a sidecar with none."""
@@ -207,6 +262,8 @@ def prepare_folder(
         WriteError: the folder cannot be made or written to.
     """
     check_writable(chunk_path(outdir, prefix, 0))
+    if overwrite or finished is not None:
+        _wait_for_others(outdir, prefix)
     existing = list_files(outdir, prefix)
     if existing and not overwrite and finished is None:
         raise OverwriteError(
@@ -227,6 +284,14 @@ def prepare_folder(
     unwanted = [path for path in existing if path not in kept]
     remove_files(unwanted[:1])  # the manifest: without it the rest is no set
     remove_files(unwanted[1:])
+
+
+def _wait_for_others(outdir: str, prefix: str) -> None:
+    """Waits for what a builder of this process, dropped or stopped half-way, still writes."""
+    for writer in list(_writers):
+        if writer.is_of(outdir, prefix):
+            with contextlib.suppress(PackcoreError):
+                writer.wait()
 
 
 def _files_of(outdir: str, entries: Sequence[ChunkEntry]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packcore.builder import PackedDatasetBuilder
-from packcore.errors import ArgumentError, NoDataError
+from packcore.errors import ArgumentError, ClosedError, NoDataError
 
 CHUNK_SIZE = 4
 
@@ -72,6 +72,44 @@ def test_what_on_chunk_raises_ends_the_build(tmp_path):
     ):
         builder.add_document(range(13))
     assert not (tmp_path / "web.manifest.json").exists()
+
+
+def test_on_chunk_may_ask_for_the_files(tmp_path):
+    seen = []
+
+    def on_chunk(entry):
+        seen.append((entry.file, len(builder.filenames)))
+
+    with builder_in(tmp_path, on_chunk=on_chunk) as builder:
+        builder.add_document(range(30))
+    assert seen == [(f"web_000000000{index}.bin", index + 1) for index in range(8)]
+
+
+def test_after_an_error_the_files_are_told_without_on_chunk(tmp_path):
+    seen = []
+
+    def on_chunk(entry):
+        seen.append(entry.file)
+        raise OSError("the journal is full")
+
+    builder = builder_in(tmp_path, on_chunk=on_chunk)
+    builder.add_array(range(13))
+    with pytest.raises(OSError, match="journal"):
+        builder.filenames  # noqa: B018 - it lands the chunks
+    assert builder.filenames == [f"{tmp_path}/web_000000000{index}.bin" for index in range(3)]
+    assert seen == ["web_0000000000.bin"]
+    with pytest.raises(ClosedError):
+        builder.close()
+
+
+def test_finished_chunks_must_be_all_from_the_first_on(tmp_path):
+    entries = build(tmp_path, [range(16)])
+    before = files_of(tmp_path)
+    with pytest.raises(ArgumentError) as caught:
+        builder_in(tmp_path, finished=[entries[0], entries[2]])
+    assert str(caught.value).startswith("finished[1] must be web_0000000001.bin: all from the fir")
+    assert caught.value.value is entries[2]
+    assert files_of(tmp_path) == before
 
 
 def test_files_that_are_not_of_the_finished_chunks_are_removed(tmp_path):

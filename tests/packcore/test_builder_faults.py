@@ -346,6 +346,109 @@ def test_a_chunk_that_fails_takes_those_behind_it_along(tmp_path, monkeypatch):
     assert names(tmp_path) == ["web_0000000000.bin"]
 
 
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """Holds every fsync of a file up until the returned event is set."""
+    go_on, fsync = threading.Event(), os.fsync
+
+    def wait(descriptor):
+        go_on.wait()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    yield go_on
+    go_on.set()
+
+
+def test_a_builder_that_was_left_half_way_does_not_write_into_the_next_one(tmp_path, slow_disk):
+    first = build(tmp_path)
+    first.add_array([7] * 13)
+    threading.Timer(0.1, slow_disk.set).start()
+    with build(tmp_path, overwrite=True) as second:
+        second.add_array([9])
+    assert names(tmp_path) == ["web.manifest.json", "web_0000000000.bin"]
+    assert tokens_of(tmp_path) == [[9, 0, 0, 0]]
+    del first
+
+
+def test_a_second_builder_leaves_what_the_first_is_writing_alone(tmp_path, slow_disk):
+    first = build(tmp_path)
+    first.add_array([7] * 5)
+    while not names(tmp_path):
+        time.sleep(0.001)
+    build(tmp_path)
+    slow_disk.set()
+    first.close()
+    assert tokens_of(tmp_path) == [[7] * 4, [7, 0, 0, 0]]
+
+
+UNCLOSED = """
+import resource, sys
+from packcore.builder import PackedDatasetBuilder
+builder = PackedDatasetBuilder(sys.argv[1], "web", 1000, 0, "uint16")
+resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+builder.add_array([1] * 2001)
+"""
+
+
+def test_a_chunk_that_failed_is_told_even_if_the_builder_is_never_closed(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", UNCLOSED, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert "web_0000000000.bin: File too large" in run.stderr
+    assert names(tmp_path) == []
+
+
+CLOSED_AT_EXIT = """
+import atexit, sys
+from packcore.builder import PackedDatasetBuilder
+builder = PackedDatasetBuilder(sys.argv[1], "web", 4, 0, "uint16")
+builder.add_array([1] * 6)
+atexit.register(builder.close)
+"""
+
+
+def test_a_builder_may_be_closed_at_the_interpreters_end(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", CLOSED_AT_EXIT, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert run.stderr == ""
+    assert tokens_of(tmp_path) == [[1] * 4, [1, 1, 0, 0]]
+
+
+FORKED = """
+import os, sys, threading
+from packcore.builder import PackedDatasetBuilder
+from packcore.errors import ClosedError
+
+go_on, fsync = threading.Event(), os.fsync
+os.fsync = lambda descriptor: (go_on.wait(), fsync(descriptor))
+with PackedDatasetBuilder(sys.argv[1], "web", 4, 0, "uint16") as builder:
+    builder.add_array([1] * 6)
+    child = os.fork()
+    if not child:
+        try:
+            builder.add_array([2] * 6)
+        except ClosedError as error:
+            print(error, flush=True)
+        sys.exit(5)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    go_on.set()
+"""
+
+
+def test_a_fork_cannot_write_through_the_builder_and_does_no_harm(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", FORKED, tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert run.stdout.startswith("The builder of 'web' belongs to process ")
+    assert tokens_of(tmp_path) == [[1] * 4, [1, 1, 0, 0]]
+
+
 def test_a_manifest_that_cannot_be_written_leaves_the_chunks_and_is_told_again(
     tmp_path, monkeypatch
 ):
