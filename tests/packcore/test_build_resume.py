@@ -413,3 +413,35 @@ def test_a_damaged_journal_and_a_lost_chunk_are_named(tmp_path, inputs):
     (tmp_path / "out" / "train_0000000001.bin").unlink()
     with pytest.raises(NoDataError, match="which an earlier run of this build finished"):
         build(inputs, tmp_path / "out")
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+@pytest.mark.parametrize(("name", "size"), [("1.bin", 0), ("1.bin", 100), ("0.docs.npy", 3)])
+def test_a_finished_chunk_of_another_size_is_named(tmp_path, inputs, name, size, is_finished):
+    if is_finished:
+        build(inputs, tmp_path / "out")
+    else:
+        stopped(inputs, tmp_path / "out")
+    path = tmp_path / "out" / f"train_000000000{name}"
+    whole = path.stat().st_size
+    os.truncate(path, size)
+    before = files_of(tmp_path / "out")
+    with pytest.raises(FormatError) as caught:
+        build(inputs, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{path} must have {whole} bytes, as when an earlier run of this build finished it; got "
+        f"{size}. Put it back, or build anew with overwrite=True."
+    )
+    found = caught.value
+    assert (found.path, found.expected, found.got) == (str(path), whole, size)
+    assert files_of(tmp_path / "out") == before
+    build(inputs, tmp_path / "out", overwrite=True)
+    build(inputs, tmp_path / "whole")
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+def test_a_lost_chunk_of_a_finished_build_is_named(tmp_path, inputs):
+    build(inputs, tmp_path / "out")
+    (tmp_path / "out" / "train_0000000001.bin").unlink()
+    with pytest.raises(NoDataError, match=r"train_0000000001\.bin, which an earlier run of this"):
+        build(inputs, tmp_path / "out")

@@ -9,7 +9,7 @@
 | `encoding`   | from work to ids: what each process does                                |
 | `engines`    | which processes do it                                                   |
 | `packing`    | what goes into the builder, and what is there already                   |
-| `journal`    | what is finished                                                        |
+| `journal`    | what is finished; `kept` whether it still is                            |
 | `run`        | the build as a whole                                                    |
 """
 

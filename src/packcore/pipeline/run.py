@@ -7,7 +7,7 @@ journal remembers. One process writes, in the order of the inputs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Literal
 
@@ -17,10 +17,11 @@ from packcore.builder import PackedDatasetBuilder
 from packcore.checks import check_choice
 from packcore.errors import StateError
 from packcore.files import check_writable
-from packcore.manifest import Manifest, check_prefix, manifest_path, read_manifest
+from packcore.manifest import ChunkEntry, Manifest, check_prefix, manifest_path, read_manifest
 from packcore.pipeline.engines import Engine, choose_engine
 from packcore.pipeline.inputs import Sources, list_inputs
 from packcore.pipeline.journal import Journal
+from packcore.pipeline.kept import check_kept
 from packcore.pipeline.options import BuildOptions, make_options
 from packcore.pipeline.packing import OnSkip, Packing, Progress
 from packcore.pipeline.reading import cut
@@ -92,7 +93,8 @@ def build(
         NoDataError: an input or the tokenizer's file does not exist.
         ArgumentError: an argument breaks its rule.
         ArgumentTypeError: an argument is of a wrong type.
-        FormatError: a line, row or file is broken; it is named.
+        FormatError: a line, row or file is broken, or a finished chunk has another size than
+            when it was written; it is named.
         MissingExtraError: a package that an input or the tokenizer needs is not installed.
         OverwriteError: other files of this prefix are there, or another process builds it.
         StateError: a stopped build is there that was begun with other inputs or options.
@@ -149,10 +151,13 @@ def _prepare(
         journal.clear()
     if journal.header is not None:
         journal.check(options.header)
-        return _read_finished(outdir, prefix)
+        finished = _read_finished(outdir, prefix)
+        _check_kept(outdir, journal.entries if finished is None else finished.chunks, options)
+        return finished
     try:
         finished = None if overwrite else _read_finished(outdir, prefix)
         if finished is not None and options.is_of(finished):
+            _check_kept(outdir, finished.chunks, options)
             return finished
         prepare_folder(outdir, prefix, overwrite=overwrite)
     except BaseException:
@@ -160,6 +165,10 @@ def _prepare(
         raise
     journal.begin(options.header)
     return None
+
+
+def _check_kept(outdir: str, entries: Sequence[ChunkEntry], options: BuildOptions) -> None:
+    check_kept(outdir, entries, options.chunk_size, options.recipe.dtype)
 
 
 def _read_finished(outdir: str, prefix: str) -> Manifest | None:
