@@ -13,7 +13,7 @@ import numpy.typing as npt
 from grain.experimental import ShapeDtypeStruct
 
 from packcore.blocks import Blocks, check_dtype
-from packcore.errors import ArgumentError
+from packcore.errors import ArgumentError, ArgumentTypeError
 from packcore_grain.flags import use_flag_defaults
 from packcore_grain.shares import stretch
 
@@ -39,11 +39,19 @@ class BlockSource(grain.MapDataset):  # type: ignore[misc] # Grain has no types
 
     Raises:
         ArgumentError: there is no block, or ids may not fit the dtype.
+        ArgumentTypeError: the blocks are not `packcore.Blocks`.
     """
 
     def __init__(self, blocks: Blocks, *, dtype: npt.DTypeLike | None = None) -> None:
         super().__init__()
         use_flag_defaults()
+        if not isinstance(blocks, Blocks):
+            raise ArgumentTypeError(
+                "blocks must be packcore.Blocks, from packcore.open(...).blocks(block_size); got "
+                f"{type(blocks).__name__}.",
+                name="blocks",
+                value=blocks,
+            )
         self._whole = self._blocks = blocks
         self._num_blocks = len(blocks)
         if not self._num_blocks:

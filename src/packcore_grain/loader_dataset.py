@@ -37,6 +37,7 @@ class LoaderDataset(grain.IterDataset):  # type: ignore[misc] # Grain has no typ
 
     Raises:
         ArgumentError: only one of rank and world_size is given, or they break the loader's rules.
+        ArgumentTypeError: the loader is not a `packcore.Loader`.
     """
 
     def __init__(

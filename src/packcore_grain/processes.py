@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from packcore import Loader
-from packcore.errors import ArgumentError
+from packcore.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["process_loader", "sharding_rank"]
 
@@ -24,7 +24,15 @@ def process_loader(loader: Loader, *, rank: int | None, world_size: int | None) 
 
     Raises:
         ArgumentError: only one of the two is given, or they break the loader's rules.
+        ArgumentTypeError: the loader is not a `packcore.Loader`.
     """
+    if not isinstance(loader, Loader):
+        raise ArgumentTypeError(
+            f"loader must be a packcore.Loader; got {type(loader).__name__}. Make one of blocks: "
+            "packcore.Loader(blocks, global_batch_size, seed=...).",
+            name="loader",
+            value=loader,
+        )
     if (rank is None) != (world_size is None):
         raise ArgumentError(
             f"rank and world_size must be given together; got {rank} and {world_size}.",

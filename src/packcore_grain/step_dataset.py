@@ -39,6 +39,7 @@ class StepDataset(grain.MapDataset):  # type: ignore[misc] # Grain has no types
 
     Raises:
         ArgumentError: only one of rank and world_size is given, or they break the loader's rules.
+        ArgumentTypeError: the loader is not a `packcore.Loader`.
     """
 
     def __init__(

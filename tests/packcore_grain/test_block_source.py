@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pipelines import READ_HERE, assert_same, check_every_state, grain, states_of, workers
 
-from packcore.errors import ArgumentError, StateError
+from packcore.errors import ArgumentError, ArgumentTypeError, StateError
 from packcore_grain import BlockSource, CheckedDataset
 
 cloudpickle = pytest.importorskip("cloudpickle", reason="Grain brings it")
@@ -60,6 +60,15 @@ def test_it_is_a_dataset_itself(source, blocks):
 def test_no_blocks_are_no_source(blocks):
     with pytest.raises(ArgumentError, match="blocks must have at least one block; got Blocks"):
         BlockSource(blocks[:0])
+
+
+def test_what_are_no_blocks_is_refused_by_its_type(corpus):
+    for wrong in (5, None, {}, [1, 2], corpus):
+        rule = rf"blocks must be packcore\.Blocks, .*; got {type(wrong).__name__}\."
+        with pytest.raises(ArgumentTypeError, match=rule) as caught:
+            BlockSource(wrong)
+        assert caught.value.name == "blocks"
+        assert caught.value.value is wrong
 
 
 @pytest.mark.parametrize("read", [BlockSource.__getitems__, BlockSource._getitems])

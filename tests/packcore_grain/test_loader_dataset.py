@@ -14,7 +14,7 @@ from pipelines import READ_HERE, assert_same, check_every_state, grain, sent, st
 
 import packcore
 from packcore.errors import ArgumentError, ArgumentTypeError, StateError
-from packcore_grain import LoaderDataset
+from packcore_grain import LoaderDataset, StepDataset
 
 experimental = grain.experimental
 
@@ -166,6 +166,19 @@ def test_ranks_share_each_batch(loader):
 def test_a_wrong_rank_is_refused(loader, options, message):
     with pytest.raises(ArgumentError, match=message):
         LoaderDataset(loader, **options)
+
+
+@pytest.mark.parametrize("dataset", [LoaderDataset, StepDataset])
+@pytest.mark.parametrize("options", [{}, {"rank": 0, "world_size": 1}])
+def test_what_is_no_loader_is_refused_and_blocks_with_the_way(corpus, dataset, options):
+    for wrong in (None, 5, "x", corpus.blocks(8)):
+        rule = (
+            rf"loader must be a packcore\.Loader; got {type(wrong).__name__}\. Make one of blocks"
+        )
+        with pytest.raises(ArgumentTypeError, match=rule) as caught:
+            dataset(wrong, **options)
+        assert caught.value.name == "loader"
+        assert caught.value.value is wrong
 
 
 def test_the_rank_of_a_loader_that_has_one_is_kept(corpus):
