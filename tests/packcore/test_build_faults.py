@@ -146,6 +146,46 @@ def test_rows_of_a_table_are_named_by_their_number(tmp_path):
     assert f"there is no column 'body'; {path} has text" in str(caught.value)
 
 
+IDS_WITH_NULLS = [[1, 2], [3, None, None], [], None, [4], [None], [5, 6]] * 2
+
+
+@pytest.mark.parametrize("kind", ["list", "large_list", "fixed", "stream"])
+@pytest.mark.parametrize("work_bytes", [30, 10**6])
+def test_a_row_of_ids_with_a_null_is_named_and_the_others_are_kept(
+    tmp_path, monkeypatch, kind, work_bytes
+):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(
+        "packcore.pipeline.run.cut", lambda *args, **kw: cut(*args, **kw, work_bytes=work_bytes)
+    )
+    make = pyarrow.large_list if kind == "large_list" else pyarrow.list_
+    rows, form = IDS_WITH_NULLS, make(pyarrow.int32())
+    if kind == "fixed":
+        rows = [[1, 2], [3, None], None, [None, None], [4, 5]] * 2
+        form = pyarrow.list_(pyarrow.int32(), 2)
+    table = pyarrow.table({"ids": pyarrow.array(rows, form)})
+    path = tmp_path / ("a.arrow" if kind == "stream" else "a.parquet")
+    if kind == "stream":
+        with pyarrow.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=3)
+    else:
+        parquet.write_table(table, path, row_group_size=4)
+    told = []
+    options = {"tokenizer": None, "ids_column": "ids", "eod": None, "vocab_size": 300}
+    build(path, tmp_path / "out", on_error="skip", on_skip=told.append, **options)
+    good = [row for row in rows if row is not None and None not in row]
+    assert documents_of(tmp_path / "out") == good
+    expected = []
+    for number, row in enumerate(rows):
+        if row is None:
+            expected.append(f"{path}, row {number}: the ids must be a list; got null")
+        elif None in row:
+            what = f"a flat list of integers; got null at index {row.index(None)}"
+            expected.append(f"{path}, row {number}: the ids must be {what}")
+    assert told == expected
+
+
 def test_a_line_or_text_that_is_too_long_is_named(tmp_path, monkeypatch):
     for module in ("reading", "parsing"):
         monkeypatch.setattr(f"packcore.pipeline.{module}.MAX_DOCUMENT_BYTES", 99)

@@ -124,8 +124,10 @@ def parse_texts(payload: bytes) -> list[Any]:
     return values
 
 
-def parse_ids(payload: bytes) -> list[npt.NDArray[Any] | None]:
+def parse_ids(payload: bytes) -> list[npt.NDArray[Any] | ValueError | None]:
     """Returns each row's list of numbers as an array, None for a row without one.
+
+    A row with a null among its numbers is a ValueError that says so.
 
     Raises:
         ValueError: the column is not one of lists of numbers.
@@ -139,12 +141,29 @@ def parse_ids(payload: bytes) -> list[npt.NDArray[Any] | None]:
         column = column.cast(pyarrow.large_list(column.type.value_type))
     if not (kinds.is_list(column.type) or kinds.is_large_list(column.type)):
         raise ValueError(f"the column holds {column.type}, not lists of numbers")
-    if not kinds.is_integer(column.type.value_type) or column.values.null_count:
-        raise ValueError(f"the column holds {column.type}, with a null or not of integers")
-    values = column.values.to_numpy(zero_copy_only=False)
+    if not kinds.is_integer(column.type.value_type):
+        raise ValueError(f"the column holds {column.type}, not lists of integers")
+    nulls = np.flatnonzero(column.values.is_null().to_numpy(zero_copy_only=False))
+    flat = column.values.fill_null(0) if len(nulls) else column.values
+    values = flat.to_numpy(zero_copy_only=False)
     offsets = column.offsets.to_numpy()
     valid = column.is_valid().to_numpy(zero_copy_only=False)
-    return [
+    rows: list[npt.NDArray[Any] | ValueError | None] = [
         values[low:high] if there else None
         for low, high, there in zip(offsets[:-1], offsets[1:], valid, strict=True)
     ]
+    for row, index in _first_nulls(nulls, offsets):
+        if valid[row]:
+            what = f"got null at index {index}"
+            rows[row] = ValueError(f"the ids must be a flat list of integers; {what}")
+    return rows
+
+
+def _first_nulls(
+    nulls: npt.NDArray[np.int64], offsets: npt.NDArray[Any]
+) -> Iterator[tuple[int, int]]:
+    """Yields the rows with a null between their offsets, and where in the row the first one is."""
+    inside = nulls[(nulls >= offsets[0]) & (nulls < offsets[-1])]
+    rows = np.searchsorted(offsets, inside, side="right") - 1
+    for row, first in zip(*np.unique(rows, return_index=True), strict=True):
+        yield int(row), int(inside[first] - offsets[row])
