@@ -1,14 +1,17 @@
 import gzip
 import json
+import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
 from real_text import bytes_of, documents_of, files_of, sources, train_bpe, write_jsonl
 
 import packcore
-from packcore.errors import ArgumentError, ArgumentTypeError, NoDataError
+from packcore.errors import ArgumentError, ArgumentTypeError, FormatError, NoDataError
 from packcore.manifest import read_manifest
+from packcore.pipeline.inputs import list_inputs
 from packcore.pipeline.reading import cut
 
 CHUNK_SIZE = 50_021
@@ -273,3 +276,78 @@ def test_inputs_that_name_nothing_are_refused(tmp_path, make, error, message):
     with pytest.raises(error) as caught:
         build(make(tmp_path), tmp_path / "out")
     assert str(caught.value).startswith(message.format(folder=tmp_path))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes links and pipes")
+def test_a_link_that_leads_nowhere_and_a_pipe_are_refused(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    nowhere, loop, pipe = (folder / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
+    nowhere.symlink_to(tmp_path / "nowhere")
+    loop.symlink_to(loop)
+    os.mkfifo(pipe)
+    for path in (nowhere, loop):
+        for source in (path, folder, str(folder / "*.jsonl")):
+            with pytest.raises(NoDataError) as caught:
+                build(source, tmp_path / "out")
+            assert str(caught.value) == (
+                f"An input must lead to a file; the link {path} leads nowhere, or back to itself. "
+                "Mend it or remove it."
+            )
+            assert caught.value.path == str(path)
+        path.unlink()
+    for source in (pipe, folder):
+        with pytest.raises(ArgumentError, match=r"must be a file on disk; .*c\.jsonl is a pipe"):
+            build(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_back_to_a_folder_above_are_passed_over(tmp_path):
+    (tmp_path / "in").mkdir()
+    write_jsonl(tmp_path / "in" / "b.jsonl", ["b"])
+    for name in ("a", "c"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "in", target_is_directory=True)
+    assert [file.path for file in list_inputs(tmp_path / "in")] == [str(tmp_path / "in/b.jsonl")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names files with any bytes")
+def test_a_name_that_is_no_utf8_is_a_name(tmp_path):
+    path = tmp_path / os.fsdecode(b"n\xff.jsonl")
+    write_jsonl(path, ["one"])
+    assert build(path, tmp_path / "out").num_documents == 1
+    assert build(tmp_path, tmp_path / "out").num_documents == 1
+    path.write_text("bad")
+    with pytest.raises(FormatError, match=r"n\udcff\.jsonl:1: "):
+        build(path, tmp_path / "out2")
+
+
+def test_inputs_that_may_not_be_read_are_named_before_anything_is_made(tmp_path, monkeypatch):
+    path = write_jsonl(tmp_path / "a.jsonl", ["one"])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda *_: False)  # root may read all
+        with pytest.raises(ArgumentError) as caught:
+            build(path, tmp_path / "out")
+    assert str(caught.value) == (
+        f"This user may not read {path}. Change its permissions, or leave it out."
+    )
+
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "in").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", refuse)
+        with pytest.raises(ArgumentError, match=r"This user may not read .*in\."):
+            build(tmp_path / "in", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("outdir", [None, 5, b"out"])
+def test_an_outdir_must_be_a_path(tmp_path, outdir):
+    path = write_jsonl(tmp_path / "a.jsonl", ["one"])
+    with pytest.raises(ArgumentTypeError) as caught:
+        build(path, outdir)
+    assert str(caught.value) == f"outdir must be the path of a folder; got {outdir!r}."
+    assert (caught.value.name, caught.value.value) == ("outdir", outdir)
+    with pytest.raises(ArgumentError, match=r"outdir must have no NUL character; got 'a\\x00b'\."):
+        build(path, "a\0b")

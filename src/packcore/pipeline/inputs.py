@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,17 +56,19 @@ def list_inputs(
 
     They come in the order of the sources; those of a folder or a glob in the order of their
     paths. A folder is searched through all its subfolders for the endings that are known; hidden
-    files and folders are passed over, and so is a plain .json, which as a rule describes the
-    others: name it, or call it .jsonl. In a folder that Hugging Face `save_to_disk` wrote, the
-    files are those that its state.json names. A file that is named twice is listed once.
+    files and folders are passed over, so is a link back to a folder that it lies in, and so is a
+    plain .json, which as a rule describes the others: name it, or call it .jsonl. In a folder that
+    Hugging Face `save_to_disk` wrote, the files are those that its state.json names. A file that
+    is named twice is listed once.
 
     Args:
         sources: files, folders and globs, or one of them.
         without: a folder that is not searched: where the corpus goes.
 
     Raises:
-        NoDataError: a source names nothing, or no file of a known kind.
-        ArgumentError: a file's ending is unknown, or a folder holds several splits.
+        NoDataError: a source names nothing, or no file of a known kind, or a link leads nowhere.
+        ArgumentError: a file's ending is unknown, it is no regular file or may not be read, or a
+            folder holds several splits.
         ArgumentTypeError: `sources` are not paths.
         FormatError: the state.json of a data set cannot be read.
     """
@@ -79,14 +82,14 @@ def list_inputs(
     if not named:
         raise NoDataError("The list of inputs is empty; name at least one file or folder.")
     found: dict[str, InputFile] = {}
-    hidden = None if without is None else os.path.realpath(without)
+    hidden = frozenset() if without is None else frozenset([os.path.realpath(without)])
     for source in named:
         for path in _expand(source, hidden):
             found.setdefault(os.path.realpath(path), _describe(path))
     return tuple(found.values())
 
 
-def _expand(source: str, hidden: str | None) -> list[str]:
+def _expand(source: str, hidden: frozenset[str]) -> list[str]:
     if os.path.isdir(source):
         paths = list(_files_in(source, hidden))
         if not paths:
@@ -96,6 +99,8 @@ def _expand(source: str, hidden: str | None) -> list[str]:
         return paths
     if os.path.exists(source):
         return [source]
+    if os.path.lexists(source):
+        raise _leads_nowhere(source)
     matches = sorted(glob.glob(source, recursive=True))
     if not matches:
         what = "matches the glob" if glob.has_magic(source) else "is at"
@@ -103,11 +108,19 @@ def _expand(source: str, hidden: str | None) -> list[str]:
     return [path for match in matches for path in _expand(match, hidden)]
 
 
-def _files_in(folder: str, hidden: str | None) -> Iterator[str]:
-    """Yields the input files below a folder, in the order of their paths."""
-    if os.path.realpath(folder) == hidden:
+def _files_in(folder: str, hidden: frozenset[str]) -> Iterator[str]:
+    """Yields the input files below a folder, in the order of their paths.
+
+    Those below the folders `hidden` are passed over.
+    """
+    real = os.path.realpath(folder)
+    if real in hidden:
         return
-    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    hidden |= {real}  # a link below may lead back here
+    try:
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except PermissionError as error:
+        raise _refused(folder) from error
     if "dataset_dict.json" in names:
         splits = [name for name in names if os.path.isdir(os.path.join(folder, name))]
         raise ArgumentError(
@@ -161,13 +174,42 @@ def _describe(path: str) -> InputFile:
             name="inputs",
             value=path,
         )
+    if os.path.islink(path) and not os.path.exists(path):
+        raise _leads_nowhere(path)
     try:
         status = os.stat(path)
     except FileNotFoundError:
         raise NoDataError(
             f"There is no file {path}, which its data set names.", path=path
         ) from None
+    except PermissionError as error:
+        raise _refused(path) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise ArgumentError(
+            f"An input must be a file on disk; {path} is a pipe, a device or a socket. Write what "
+            "it gives to a file first.",
+            name="inputs",
+            value=path,
+        )
+    if not os.access(path, os.R_OK):
+        raise _refused(path)
     return InputFile(path, *found, status.st_size, status.st_mtime_ns)
+
+
+def _leads_nowhere(path: str) -> NoDataError:
+    return NoDataError(
+        f"An input must lead to a file; the link {path} leads nowhere, or back to itself. Mend it "
+        "or remove it.",
+        path=path,
+    )
+
+
+def _refused(path: str) -> ArgumentError:
+    return ArgumentError(
+        f"This user may not read {path}. Change its permissions, or leave it out.",
+        name="inputs",
+        value=path,
+    )
 
 
 def _endings() -> str:

@@ -87,7 +87,8 @@ class BuildOptions:
         """Returns a summary that stays the same when the inputs are moved."""
         digest = hashlib.sha256()
         for file in self.files:
-            digest.update(f"{file.num_bytes} {os.path.basename(file.path)}\n".encode())
+            digest.update(f"{file.num_bytes} ".encode())
+            digest.update(os.fsencode(os.path.basename(file.path)) + b"\n")
         return {
             "num_files": len(self.files),
             "num_bytes": sum(file.num_bytes for file in self.files),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from packcore.builder import PackedDatasetBuilder
 from packcore.checks import check_choice
-from packcore.errors import StateError
+from packcore.errors import ArgumentError, ArgumentTypeError, StateError
 from packcore.files import check_writable
 from packcore.manifest import ChunkEntry, Manifest, check_prefix, manifest_path, read_manifest
 from packcore.pipeline.engines import Engine, choose_engine
@@ -110,6 +110,7 @@ def build(
     """
     check_choice("on_error", on_error, ("fail", "skip"))
     check_prefix(prefix)
+    outdir = _check_outdir(outdir)
     files = list_inputs(inputs, without=outdir)
     options = make_options(
         files,
@@ -124,7 +125,6 @@ def build(
         dtype=dtype,
     )
     engine = engine or choose_engine(workers)
-    outdir = os.fspath(outdir) or "."
     check_writable(manifest_path(outdir, prefix))
     with Journal(outdir, prefix) as journal:
         finished = _prepare(journal, outdir, prefix, options, overwrite=overwrite)
@@ -135,6 +135,17 @@ def build(
             finished = _run(packing, outdir, prefix, options, engine, on_progress)
         journal.remove()
     return finished
+
+
+def _check_outdir(outdir: object) -> str:
+    path = os.fspath(outdir) if isinstance(outdir, str | os.PathLike) else None
+    if not isinstance(path, str):
+        message = f"outdir must be the path of a folder; got {outdir!r}."
+        raise ArgumentTypeError(message, name="outdir", value=outdir)
+    if "\0" in path:
+        message = f"outdir must have no NUL character; got {path!r}."
+        raise ArgumentError(message, name="outdir", value=path)
+    return path or "."
 
 
 def _prepare(
