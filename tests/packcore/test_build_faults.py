@@ -235,7 +235,7 @@ def test_texts_that_a_tokenizer_refuses_are_named(tmp_path):
     build(path, tmp_path / "out", on_error="skip", on_skip=told.append, **options)
     assert documents_of(tmp_path / "out") == [[3], [4]]
     assert told == [
-        f"{path}:2: the tokenizer refused it: a bad word",
+        f"{path}:2: the tokenizer test_build_faults:fussy refused it: LookupError: a bad word",
         f"{path}:3: id 1000000 at index 0 does not fit: ids must be in [0, 99]",
     ]
 
@@ -261,6 +261,65 @@ def test_another_tokenizer_in_a_process_than_where_the_build_began_is_refused(
         assert (caught.value.field, caught.value.expected) == ("tokenizer_hash", "another")
     else:
         build(path, tmp_path / "out")
+
+
+def raising(texts):
+    """A tokenizer that takes nothing, not even no texts."""
+    raise RuntimeError("boom", len(texts))
+
+
+def numbering(texts):
+    """A tokenizer that returns no lists."""
+    return len(texts)
+
+
+def lonely(texts):
+    """A tokenizer that takes one text at a time."""
+    (_,) = texts
+    return [[1]]
+
+
+BAD_FUNCTIONS = [
+    (
+        "raising",
+        FormatError,
+        "/a.jsonl:1: the tokenizer {} refused it: RuntimeError: ('boom', 1). Mend",
+    ),
+    ("numbering", ArgumentError, "{} must return a list of ids for each text; got 2 (int)."),
+    ("lonely", ArgumentError, "{} takes each of 2 texts alone, but fails at all of them together"),
+]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("name", "kind", "message"), BAD_FUNCTIONS)
+def test_a_function_that_is_no_tokenizer_is_named(tmp_path, name, kind, message, workers):
+    path = write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    name = f"test_build_faults:{name}"
+    options = {"tokenizer": name, "eod": None, "vocab_size": 9, "workers": workers}
+    with pytest.raises(kind) as caught:
+        build(path, tmp_path / "out", **options)
+    assert message.format(name) in str(caught.value)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_tokenizer_is_not_asked_where_there_is_no_text(tmp_path):
+    (tmp_path / "a.jsonl").write_text("bad\n")
+    options = {"tokenizer": "test_build_faults:raising", "eod": None, "vocab_size": 9}
+    assert build(tmp_path / "a.jsonl", tmp_path / "out", on_error="skip", **options).num_tokens == 0
+
+
+@pytest.mark.parametrize("chunk_size", [4 * 10**18, 2**63 - 1])
+def test_a_chunk_that_fits_no_memory_is_refused_before_anything_is_made(tmp_path, chunk_size):
+    path = write_jsonl(tmp_path / "a.jsonl", ["one"])
+    with pytest.raises(ArgumentError) as caught:
+        build(path, tmp_path / "out", chunk_size=chunk_size)
+    assert str(caught.value) == (
+        f"A chunk is filled in memory; chunk_size {chunk_size} (tokens) of uint16 takes "
+        f"{2 * chunk_size} bytes, more than there are. Use a smaller chunk_size."
+    )
+    assert (caught.value.name, caught.value.value) == ("chunk_size", chunk_size)
+    assert not (tmp_path / "out").exists()
 
 
 def dying(texts):

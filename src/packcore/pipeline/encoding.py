@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packcore.errors import PackcoreError, StateError, TokenError
+from packcore.errors import ArgumentError, PackcoreError, StateError, TokenError
 from packcore.ids import IdRule
 from packcore.pipeline.parsing import Found, parse
 from packcore.pipeline.reading import say_why
@@ -119,6 +119,8 @@ class Encoder:
         self, tokenizer: Tokenizer, texts: list[str]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], dict[int, str]]:
         """Returns the ids of texts, or why some of them have none."""
+        if not texts:  # a tokenizer need not know what to say to that
+            return np.empty(0, self.recipe.dtype), np.empty(0, np.int64), {}
         try:
             flat, lengths = _check(*tokenizer.encode(texts))
             self._rule.check("ids", flat)
@@ -126,10 +128,15 @@ class Encoder:
             refused = dict(self._misfits(np.split(flat, np.cumsum(lengths)[:-1])))
         except (PackcoreError, MemoryError):
             raise
-        except Exception:
+        except Exception as error:
             refused = dict(_find_refused(tokenizer, texts))
-            if not refused:  # only together
-                raise
+            if not refused:
+                raise ArgumentError(
+                    f"The tokenizer {tokenizer.name} takes each of {len(texts)} texts alone, but "
+                    f"fails at all of them together: {_name(error)}.",
+                    name="tokenizer",
+                    value=tokenizer.name,
+                ) from error
         else:
             return flat.astype(self.recipe.dtype), lengths, {}
         nothing = np.empty(0, np.int64)
@@ -171,4 +178,8 @@ def _find_refused(tokenizer: Tokenizer, texts: list[str]) -> Iterator[tuple[int,
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - a tokenizer may raise anything
-            yield number, f"the tokenizer refused it: {say_why(error)}"
+            yield number, f"the tokenizer {tokenizer.name} refused it: {_name(error)}"
+
+
+def _name(error: Exception) -> str:
+    return f"{type(error).__name__}: {say_why(error)}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from packcore.builder import choose_dtype
@@ -155,10 +156,24 @@ def make_options(
     return BuildOptions(
         tuple(files),
         recipe,
-        check_int("chunk_size", chunk_size, low=1, unit="tokens"),
+        _check_chunk_size(chunk_size, stored),
         chosen is None,
         text_files == "lines",
     )
+
+
+def _check_chunk_size(value: object, dtype: np.dtype[Any]) -> int:
+    chunk_size = check_int("chunk_size", value, low=1, unit="tokens")
+    try:
+        np.empty(chunk_size, dtype)  # costs nothing while nobody writes to it
+    except (MemoryError, ValueError):
+        raise ArgumentError(
+            f"A chunk is filled in memory; chunk_size {chunk_size} (tokens) of {dtype.name} takes "
+            f"{chunk_size * dtype.itemsize} bytes, more than there are. Use a smaller chunk_size.",
+            name="chunk_size",
+            value=value,
+        ) from None
+    return chunk_size
 
 
 def _choose_tokenizer(

@@ -126,7 +126,15 @@ class FunctionTokenizer:
         Raises:
             ArgumentError: it did not return one list of ids for each text.
         """
-        rows = [np.asarray(row) for row in self._function(texts)]
+        found = self._function(texts)
+        if not isinstance(found, Iterable):
+            raise ArgumentError(
+                f"{self.name} must return a list of ids for each text; got {found!r:.50} "
+                f"({type(found).__name__}).",
+                name="tokenizer",
+                value=self.name,
+            )
+        rows = [np.asarray(row) for row in found]
         if len(rows) != len(texts):
             raise ArgumentError(
                 f"{self.name} must return the ids of each text; got {len(rows)} lists for "
