@@ -241,7 +241,7 @@ class PackedDatasetBuilder:
         """Fills the open chunk with `sep_token` and writes it, even if there is nothing in it.
 
         What is added later goes into a new chunk. `close` does this for a last chunk that has
-        tokens; the name is lit-gpt's.
+        tokens or documents; the name is lit-gpt's.
 
         Raises:
             WriteError: the disk refused the chunk; the builder takes nothing more.
@@ -258,7 +258,7 @@ class PackedDatasetBuilder:
     write_remainder = write_reminder
 
     def close(self, *, provenance: dict[str, Any] | None = None) -> Manifest:
-        """Writes the last chunk, if there is a token in it, and then the manifest.
+        """Writes the last chunk, if there is a token or a document in it, and then the manifest.
 
         Args:
             provenance: how the corpus was made, for the manifest; a JSON object.
@@ -276,7 +276,7 @@ class PackedDatasetBuilder:
             raise self._failure
         self._check_open()
         try:
-            if self._fill:
+            if self._fill or len(self._starts):
                 self._write_chunk()
             entries = self._writer.finish()
             if self._records_documents:
@@ -444,14 +444,17 @@ def _check_finished(
 
 
 def _check_sep(sep: object) -> None:
-    if sep not in (None, "before", "after"):
+    if sep is not None and (not isinstance(sep, str) or sep not in ("before", "after")):
         raise ArgumentError(
             f"sep must be None, 'before' or 'after'; got {sep!r}.", name="sep", value=sep
         )
 
 
 def _check_lengths(lengths: npt.ArrayLike, num_ids: int) -> npt.NDArray[np.int64]:
-    counts = np.asarray(lengths)
+    try:
+        counts = np.asarray(lengths)
+    except ValueError:  # rows of unequal lengths
+        counts = np.empty((0, 0), object)
     if counts.ndim != 1 or (counts.size and counts.dtype.kind not in "iu"):
         raise ArgumentTypeError(
             f"lengths must be a 1-D row of integers; got {counts.ndim}-D {counts.dtype}.",

@@ -48,7 +48,8 @@ def check_int(name: str, value: object, *, low: int, high: int = _INT64_MAX, uni
         message = f"{name} must be an integer; got {value!r} ({type(value).__name__})."
         raise ArgumentTypeError(message, name=name, value=value)
     if not low <= number <= high:
-        rule = f"at least {low}" if high == _INT64_MAX else f"in [{low}, {high}]"
+        is_open = high == _INT64_MAX and number < low
+        rule = f"at least {low}" if is_open else f"in [{low}, {high}]"
         suffix = f" ({unit})" if unit else ""
         raise ArgumentError(f"{name} must be {rule}; got {number}{suffix}.", name=name, value=value)
     return number

@@ -137,6 +137,10 @@ class IdRule:
             raise ArgumentTypeError(
                 f"{name} must be token ids; got text. Tokenize it first.", name=name, value=ids
             )
+        if isinstance(ids, set | frozenset):
+            raise ArgumentTypeError(
+                f"{name} must be in an order; got a set. Make it a list.", name=name, value=ids
+            )
         if isinstance(ids, bytes | bytearray):
             return np.frombuffer(ids, np.uint8)
         if not isinstance(ids, Sequence | memoryview) and not hasattr(ids, "__array__"):

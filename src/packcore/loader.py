@@ -19,15 +19,14 @@ from packcore.mixture import Mixture
 from packcore.order import SHUFFLES, Shuffle
 from packcore.plan import Plan, RowOrigin, make_plan
 from packcore.protocols import BlockReader
-from packcore.resume import load_position, save_position
+from packcore.resume import MAX_POSITION, load_position, save_position
 from packcore.sharding import ServedSteps, rank_rows
 from packcore.steps import FIELDS, Batch, StepReader
 from packcore.stream import Stream
 
 __all__ = ["Loader"]
 
-_FAR = 2**62
-"""Positions stay below this, so that int64 holds them."""
+_MAX_PREFETCH = 1000
 
 
 class Loader:
@@ -100,7 +99,7 @@ class Loader:
         """Which rows of each global batch are this rank's."""
         self.global_batch_size = int(global_batch_size)
         self.rank, self.world_size = int(rank), int(world_size)
-        self.prefetch = check_int("prefetch", prefetch, low=0)
+        self.prefetch = check_int("prefetch", prefetch, low=0, high=_MAX_PREFETCH, unit="slabs")
         self.fields = _check_fields(fields, self.remainder)
         self.skip = ServedSteps.without(skip)
         self._wanted_dtype = dtype
@@ -127,6 +126,13 @@ class Loader:
     def _count_steps(self, num_positions: int | None) -> int | None:
         if num_positions is None:
             return None
+        if num_positions > MAX_POSITION:
+            raise ArgumentError(
+                f"A run must have at most 2^62 blocks, repeats included; got {num_positions}. Use "
+                "fewer epochs, or None for no end.",
+                name="epochs",
+                value=num_positions,
+            )
         steps, rest = divmod(num_positions, self.global_batch_size)
         if rest and self.remainder == "error":
             raise ArgumentError(
@@ -229,7 +235,7 @@ class Loader:
 
     def _step_runs(self, first: int, every: int) -> Iterator[npt.NDArray[np.int64]]:
         """Yields the steps from served step `first` on, many at a time."""
-        last = _FAR if self.num_steps is None else self.skip.num_before(self.num_steps)
+        last = self._max_steps if self.num_steps is None else self.skip.num_before(self.num_steps)
         length = every * self._reader.num_located
         while first < last:
             yield self.skip.steps(np.arange(first, min(last, first + length), every))
@@ -259,9 +265,14 @@ class Loader:
             for source, epoch, block in zip(*(array.tolist() for array in located), strict=True)
         ]
 
+    @property
+    def _max_steps(self) -> int:
+        """Steps that a run without an end may have."""
+        return MAX_POSITION // self.global_batch_size
+
     def _check_step(self, step: int) -> int:
         if self.num_steps is None:
-            return check_int("step", step, low=0)
+            return check_int("step", step, low=0, high=self._max_steps - 1)
         if self.num_steps == 0:
             raise ArgumentError("The run has no step.", name="step", value=step)
         return check_int("step", step, low=0, high=self.num_steps - 1)
@@ -291,7 +302,7 @@ class Loader:
             raise ArgumentError(
                 "num_steps must be given for a run that has no end.", name="num_steps"
             )
-        limit = _FAR if self.num_steps is None else self.num_steps
+        limit = self._max_steps if self.num_steps is None else self.num_steps
         return make_plan(
             self.stream,
             num_steps=check_int(

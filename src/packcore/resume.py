@@ -12,9 +12,12 @@ from typing import Any
 from packcore.mixture import Mixture, Weights
 from packcore.state import check_identity, check_position
 
-__all__ = ["STATE_VERSION", "load_position", "save_position"]
+__all__ = ["MAX_POSITION", "STATE_VERSION", "load_position", "save_position"]
 
 STATE_VERSION = 1
+
+MAX_POSITION = 2**62
+"""Blocks of a run: far from where int64 ends."""
 
 _History = list[tuple[int, dict[str, float]]]
 """(start, name -> weight), positions ascending; what is not drawn is left out."""
@@ -56,9 +59,9 @@ def load_position(mixture: Mixture, order: Mapping[str, Any], state: object) -> 
         ArgumentTypeError: the state is not a dict.
     """
     checked = check_identity(state, {"version": STATE_VERSION, **order})
-    names = check_position(checked, "fingerprint", _is_dict, "a dict")
-    check_identity(checked, _identity(mixture, order, [*names]))
-    position: int = check_position(checked, "position", _is_count, "an integer of at least 0")
+    names = check_position(checked, "sources", _is_names, "a list of names, not empty")
+    check_identity(checked, _identity(mixture, order, names))
+    position: int = check_position(checked, "position", _is_count, "an integer in [0, 2^62]")
     saved = _parse_history(checked)
     rule = f"an integer in [0, {len(saved)}]"
     num_changes = check_position(checked, "num_changes", range(len(saved) + 1).__contains__, rule)
@@ -66,7 +69,9 @@ def load_position(mixture: Mixture, order: Mapping[str, Any], state: object) -> 
     if saved[: len(mine)] == mine:
         for start, weights in saved[len(mine) :]:
             mixture = mixture.reweight(start, {**dict.fromkeys(mixture.blocks, 0.0), **weights})
-    elif saved[:num_changes] != mine[:num_changes]:
+    elif saved[:num_changes] != mine[:num_changes] or any(
+        start < position for start, _ in mine[num_changes:]
+    ):
         check_identity({"weights": saved}, {"weights": mine})
     return mixture, position
 
@@ -79,6 +84,8 @@ def _identity(mixture: Mixture, order: Mapping[str, Any], names: list[str]) -> d
         **order,
         "block_size": mixture.block_size,
         "fingerprint": {name: known.get(name) for name in names},
+        # The order decides who is drawn first, and a dict of JSON may lose it.
+        "sources": [name for name in known if name in names],
     }
     if len(names) > 1:  # how often a source alone is passed over changes nothing before its end
         identity["on_exhausted"] = mixture.on_exhausted
@@ -115,9 +122,13 @@ def _is_history(value: object) -> bool:
     )
 
 
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)
+
+
 def _is_dict(value: object) -> bool:
     return isinstance(value, dict)
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_POSITION

@@ -46,6 +46,7 @@ class BatchDataset(IterableDataset[Tensors]):
             dimension of a device mesh; all processes by default.
 
     Raises:
+        ArgumentTypeError: `loader` is no loader.
         ArgumentError: the loader's rank and torch.distributed contradict.
     """
 

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import Dataset
 
 from packcore import Blocks
+from packcore.errors import ArgumentTypeError
 
 __all__ = ["BlockDataset"]
 
@@ -27,9 +28,19 @@ class BlockDataset(Dataset[torch.Tensor]):
 
     Args:
         blocks: from `packcore.open(...).blocks(block_size)`.
+
+    Raises:
+        ArgumentTypeError: it is something else.
     """
 
     def __init__(self, blocks: Blocks) -> None:
+        if not isinstance(blocks, Blocks):
+            raise ArgumentTypeError(
+                "blocks must be of packcore.open(...).blocks(block_size); got "
+                f"{type(blocks).__name__}.",
+                name="blocks",
+                value=blocks,
+            )
         self.blocks = blocks
 
     def __len__(self) -> int:

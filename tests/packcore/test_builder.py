@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import packcore
 from packcore.builder import PackedDatasetBuilder
 from packcore.format import map_tokens, read_header
 from packcore.manifest import documents_path, manifest_path, read_documents, read_manifest
@@ -361,8 +362,21 @@ class Oracle:
         self.add(ids)
 
     def close(self):
-        if self.open:
+        if self.open or self.open_starts:
             self.flush()
+
+
+def test_empty_documents_at_the_end_are_kept_even_in_a_chunk_of_their_own(tmp_path):
+    with build(tmp_path, 4) as builder:
+        builder.add_document([1, 2])
+        builder.write_reminder()
+        builder.add_document([])
+        builder.add_documents([], [0])
+    manifest = builder.close()
+    assert [entry.num_documents for entry in manifest.chunks] == [1, 2]
+    dataset = packcore.open(tmp_path)
+    assert (dataset.num_tokens, dataset.num_documents) == (2, 3)
+    assert [dataset.document(index).tolist() for index in range(3)] == [[1, 2], [], []]
 
 
 IDS = st.lists(st.integers(0, 99), max_size=4) | st.lists(st.integers(0, 99), max_size=20)

@@ -72,6 +72,15 @@ def test_an_argument_that_breaks_a_rule_is_refused_before_anything_is_made(
 
 TOO_BIG = "which does not fit: ids must be in [0, 99] (dtype uint16, vocab_size 100). Nothing of"
 REFUSED = [
+    ("add_document", ({1, 2},), {}, ArgumentTypeError, "ids must be in an order; got a set. Make"),
+    ("add_document", ([1],), {"sep": np.array([1, 2])}, ArgumentError, "sep must be None, 'before"),
+    (
+        "add_documents",
+        ([1], [[1], [1, 2]]),
+        {},
+        ArgumentTypeError,
+        "lengths must be a 1-D row of i",
+    ),
     ("add_array", ([1] * 9 + [100],), {}, TokenError, f"arr[9] is 100, {TOO_BIG}"),
     ("add_document", ([1] * 9 + [-1],), {}, TokenError, f"ids[9] is -1, {TOO_BIG}"),
     ("add_documents", ([1] * 9 + [2**16], [5, 5]), {}, TokenError, f"flat[9] is 65536, {TOO_BIG}"),

@@ -39,7 +39,7 @@ def test_what_is_no_integer_is_refused_by_its_type(value, shown):
         (-5, {"low": 0, "unit": "tokens"}, "n must be at least 0; got -5 (tokens)."),
         (9, {"low": 1, "high": 8}, "n must be in [1, 8]; got 9."),
         (0, {"low": 1, "high": 8, "unit": "rows"}, "n must be in [1, 8]; got 0 (rows)."),
-        (2**63, {"low": 0}, f"n must be at least 0; got {2**63}."),
+        (2**63, {"low": 0}, f"n must be in [0, {2**63 - 1}]; got {2**63}."),
     ],
 )
 def test_a_value_outside_the_limits_is_refused_with_its_unit(value, limits, message):

@@ -387,6 +387,47 @@ def test_a_change_that_began_early_belongs_to_the_past():
         other.load_state_dict(loader.state_dict())
 
 
+@pytest.mark.parametrize(
+    "change",
+    [lambda mixture: mixture.reweight(10, {"a": 5.0}),
+     lambda mixture: mixture.add(11, "c", Numbers(50, first=200), 3.0)],
+    ids=["reweight", "add"],
+)  # fmt: skip
+def test_a_change_of_weights_in_the_past_is_refused(change):
+    sources = {"a": (Numbers(50), 1.0), "b": (Numbers(50, first=100), 2.0)}
+    loader = Loader(Mixture(sources), 4, seed=0)
+    list(itertools.islice(loader, 3))
+    other = Loader(change(Mixture(sources)), 4, seed=0)
+    with pytest.raises(StateError, match="weights") as caught:
+        other.load_state_dict(loader.state_dict())
+    assert caught.value.field == "weights"
+    assert other.step == 0
+
+
+def test_the_same_sources_in_another_order_are_refused():
+    sources = {"a": (Numbers(50), 1.0), "b": (Numbers(50, first=100), 2.0)}
+    loader = Loader(Mixture(sources), 4, seed=0)
+    list(itertools.islice(loader, 3))
+    state = json.loads(json.dumps(loader.state_dict(), sort_keys=True))
+    swapped = Loader(Mixture(dict(reversed(sources.items()))), 4, seed=0)
+    with pytest.raises(StateError, match="sources") as caught:
+        swapped.load_state_dict(state)
+    assert caught.value.field == "sources"
+    same = Loader(Mixture(sources), 4, seed=0)
+    same.load_state_dict(state)
+    np.testing.assert_array_equal(same.batch_at(3), loader.batch_at(3))
+
+
+@pytest.mark.parametrize("method", ["batch_at", "locate"])
+def test_a_step_that_int64_positions_cannot_count_is_refused(method):
+    loader = Loader(Numbers(100), 4, seed=0)
+    assert getattr(loader, method)(2**60 - 1) is not None
+    for step in (2**60, 2**61, 2**70):
+        with pytest.raises(ArgumentError, match=r"step must be in \[0, ") as caught:
+            getattr(loader, method)(step)
+        assert caught.value.name == "step"
+
+
 def test_a_state_of_other_weights_is_refused():
     sources = {"a": (Numbers(50), 1.0), "b": (Numbers(50), 2.0)}
     loader = Loader(Mixture(sources), 4, seed=0)
@@ -409,7 +450,11 @@ def test_a_state_of_other_weights_is_refused():
         ("weights", [[0]]),
         ("num_changes", 2),
         ("num_changes", None),
+        ("position", 2**70),
         ("fingerprint", "x"),
+        ("fingerprint", {}),
+        ("sources", []),
+        ("sources", None),
     ],
 )
 def test_a_damaged_state_is_refused_by_the_field_and_changes_nothing(field, value):
@@ -446,7 +491,9 @@ def test_a_state_that_is_no_dict_is_refused():
         ({"fields": "tokens"}, ArgumentTypeError, "fields must be a list"),
         ({"fields": ["token"]}, ArgumentError, "fields must be one of 'tokens'"),
         ({"fields": ["positions"]}, ArgumentTypeError, "know no documents"),
-        ({"prefetch": -1}, ArgumentError, "prefetch must be at least 0"),
+        ({"prefetch": -1}, ArgumentError, r"prefetch must be in \[0, 1000\]; got -1 \(slabs\)"),
+        ({"prefetch": 2**40}, ArgumentError, r"prefetch must be in \[0, 1000\]"),
+        ({"epochs": 2**62}, ArgumentError, r"at most 2\^62 blocks, repeats included"),
         ({"skip": [(3, 2)]}, ArgumentError, "skip stop must be at least 3"),
         ({"skip": 3}, ArgumentTypeError, "skip must be a list"),
         ({"skip": [3]}, ArgumentTypeError, "pairs of steps"),

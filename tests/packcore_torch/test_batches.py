@@ -20,7 +20,7 @@ from torch_runs import (  # noqa: E402
 )
 
 import packcore  # noqa: E402
-from packcore.errors import ArgumentError, StateError  # noqa: E402
+from packcore.errors import ArgumentError, ArgumentTypeError, StateError  # noqa: E402
 from packcore.testing import check_resume  # noqa: E402
 from packcore_torch import BatchDataset, BatchLoader  # noqa: E402
 
@@ -378,3 +378,12 @@ def test_options_that_would_change_the_order_are_refused(corpus, options):
         BatchLoader(make_loader(corpus), **options)
     with pytest.raises(ValueError, match="IterableDataset"):
         BatchLoader(make_loader(corpus), shuffle=True)
+
+
+@pytest.mark.parametrize("make", [BatchDataset, BatchLoader])
+def test_what_is_no_loader_is_refused_with_the_way(corpus, make):
+    for junk in (None, 5, "loader", packcore.open(corpus).blocks(8)):
+        with pytest.raises(
+            ArgumentTypeError, match=r"loader must be a packcore\.Loader; got .*seed="
+        ):
+            make(junk)

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler, RandomSampler  # no
 from torch_runs import IGNORED, as_lists, joined, write_corpus  # noqa: E402
 
 import packcore  # noqa: E402
-from packcore.errors import ArgumentError  # noqa: E402
+from packcore.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from packcore_torch import BlockDataset  # noqa: E402
 
 pytestmark = IGNORED
@@ -43,6 +43,12 @@ def test_several_items_are_read_at_once(blocks, monkeypatch):
     assert (calls, first.tolist()) == ([[0, 1, 2, 3, 4]], want)
     with pytest.raises(ArgumentError, match=r"ids must be in \[-88, 88\); got 88 at index 1"):
         BlockDataset(blocks).__getitems__([3, 88])
+
+
+@pytest.mark.parametrize("junk", [None, 5, "blocks", [[1, 2]]])
+def test_what_is_no_blocks_is_refused(junk):
+    with pytest.raises(ArgumentTypeError, match=r"blocks must be of packcore\.open"):
+        BlockDataset(junk)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
