@@ -22,9 +22,9 @@ import numpy.typing as npt
 from packcore.checks import check_int
 from packcore.errors import ArgumentTypeError, FormatError, MismatchError, NoDataError
 from packcore.format import VERSION, ChunkHeader, map_tokens, read_header, read_tokens
-from packcore.manifest import ChunkEntry, list_files, manifest_path, read_documents, read_manifest
+from packcore.manifest import ChunkEntry, is_file_of, manifest_path, read_documents, read_manifest
 from packcore.protocols import Access
-from packcore.rawfiles import warm_file
+from packcore.rawfiles import file_bytes, list_folder, warm_file
 
 __all__ = ["CHUNK_NAME", "Chunk", "find_chunks"]
 
@@ -220,11 +220,12 @@ def _files_of_prefix(path: str) -> list[str]:
     folder, prefix = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return []
-    return [file for file in list_files(folder, prefix) if file.endswith(".bin")]
+    names = sorted(name for name in list_folder(folder or ".") if is_file_of(prefix, name))
+    return [os.path.join(folder, name) for name in names if name.endswith(".bin")]
 
 
 def _expand_folder(folder: str) -> list[str]:
-    names = sorted(os.listdir(folder))
+    names = sorted(list_folder(folder))
     manifests = [name for name in names if name.endswith(_MANIFEST_SUFFIX)]
     chunks = [name for name in names if name.endswith(".bin")]
     if manifests:
@@ -252,6 +253,8 @@ def _expand_folder(folder: str) -> list[str]:
 
 def _described(path: str) -> Iterator[tuple[str, _Described]]:
     """Yields each chunk's path and what the manifest at `path` says of it."""
+    if os.path.exists(path):
+        file_bytes(path)  # says why, if it cannot be read
     manifest = read_manifest(path)
     header = ChunkHeader(VERSION, manifest.dtype, manifest.chunk_size)
     for entry in manifest.chunks:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.errors import ArgumentError, FormatError, NoDataError
-from packcore.rawfiles import file_bytes, map_array, read_into
+from packcore.rawfiles import file_bytes, map_array, opened, read_into
 
 __all__ = [
     "HDR_MAGIC",
@@ -132,20 +132,17 @@ def read_header(path: str | os.PathLike[str]) -> ChunkHeader:
         path: the file.
 
     Raises:
-        NoDataError: there is no such file, or it is a folder.
+        NoDataError: there is no such file, it is a folder, or it cannot be read.
         FormatError: the file is short, foreign, of an unknown version or dtype code, truncated,
             or has trailing bytes.
     """
     path = os.fspath(path)
-    try:
-        with open(path, "rb") as file:
-            return _parse_header(path, file.read(HDR_SIZE), os.fstat(file.fileno()).st_size)
-    except FileNotFoundError:
-        raise NoDataError(f"There is no file {path}.", path=path) from None
-    except IsADirectoryError:
+    if os.path.isdir(path):
         raise NoDataError(
             f"A chunk must be a file; {path} is a folder. Open it with packcore.open.", path=path
-        ) from None
+        )
+    with opened(path) as file:
+        return _parse_header(path, file.read(HDR_SIZE), os.fstat(file.fileno()).st_size)
 
 
 def _parse_header(path: str, head: bytes, file_bytes: int) -> ChunkHeader:

@@ -5,29 +5,47 @@ What the bytes mean is for `packcore.format` and `packcore.formats`.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import mmap
 import os
+import stat
 import sys
 import weakref
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from packcore.errors import FormatError, NoDataError
+from packcore.errors import FormatError, NoDataError, PackcoreError
 
 __all__ = [
     "broken",
     "file_bytes",
+    "list_folder",
     "map_array",
     "num_maps",
+    "opened",
     "read_at",
     "read_into",
+    "stamp",
     "warm_file",
 ]
 
 _PROBE_BYTES = 128 * 1024
 _READ_BYTES = 1024 * 1024
+
+_WAY_OUT = {
+    errno.EACCES: " Get the right to read it, and to enter the folders above it (chmod, chown).",
+    errno.ELOOP: " Its symbolic links lead in a circle: make them anew.",
+    errno.ENAMETOOLONG: " Check the path; if an index names the file, the index is damaged.",
+    errno.EMFILE: " Close some files, or raise the limit (ulimit -n).",
+    errno.ENODEV: " Its file system has no maps: open it with mmap=False.",
+    errno.ENOMEM: " Hold fewer maps, or open it with mmap=False.",
+}
+_WAY_OUT[errno.EPERM] = _WAY_OUT[errno.EACCES]
 
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
@@ -48,19 +66,86 @@ def broken(
     return FormatError(message, path=path, offset=offset, expected=expected, got=got)
 
 
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[io.BufferedReader]:
+    """Opens a file to read it; what is no regular file is refused.
+
+    What the operating system refuses in the block is told as that of this file.
+
+    Raises:
+        NoDataError: there is no such file, it is a folder, a pipe or a device, or it cannot be
+            read.
+    """
+    with _told(path), open(_open_regular(path), "rb") as file:
+        yield file
+
+
+def _open_regular(path: str) -> int:
+    """Returns a file descriptor; does not wait for the other end of a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise NoDataError(f"{path} is a folder; expected a file.", path=path)
+    raise NoDataError(
+        f"{path} is a pipe or a device; expected a file. Write what comes out of it to a file.",
+        path=path,
+    )
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Turns what the operating system says of a path into an error that names it."""
+    try:
+        is_name = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise NoDataError(f"{path!r} cannot be the name of a file.", path=path)
+    try:
+        yield
+    except PackcoreError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoDataError(f"There is no file {path}.", path=path) from None
+    except OSError as error:
+        way_out = _WAY_OUT.get(error.errno or 0, "")
+        raise NoDataError(
+            f"{path} cannot be read: {error.strerror or error}.{way_out}", path=path
+        ) from error
+
+
+def list_folder(path: str) -> list[str]:
+    """Returns the names in a folder, in no order.
+
+    Raises:
+        NoDataError: there is no such folder, or it cannot be read.
+    """
+    with _told(path):
+        return os.listdir(path)
+
+
+def stamp(path: str) -> tuple[str, int, int]:
+    """Returns what changes when a file is written anew: its path, size and time.
+
+    Raises:
+        NoDataError: there is no such file.
+    """
+    with _told(path):
+        status = os.stat(path)
+    return path, status.st_size, status.st_mtime_ns
+
+
 def file_bytes(path: str) -> int:
     """Returns the size of a file in bytes.
 
     Raises:
-        NoDataError: there is no such file, or it is a folder.
+        NoDataError: there is no such file, or it cannot be read; see `opened`.
     """
-    try:
-        with open(path, "rb") as file:
-            return os.fstat(file.fileno()).st_size
-    except (FileNotFoundError, NotADirectoryError):
-        raise NoDataError(f"There is no file {path}.", path=path) from None
-    except IsADirectoryError:
-        raise NoDataError(f"{path} is a folder; expected a file.", path=path) from None
+    with opened(path) as file:
+        return os.fstat(file.fileno()).st_size
 
 
 def map_array(path: str, dtype: np.dtype[Any], offset: int, count: int) -> npt.NDArray[Any]:
@@ -86,7 +171,7 @@ def map_array(path: str, dtype: np.dtype[Any], offset: int, count: int) -> npt.N
     if not count:  # nothing cannot be mapped
         return np.empty(0, dtype)
     base = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    with open(path, "rb") as file:
+    with opened(path) as file:
         # A map without its file descriptor is possible from Python 3.13 on: open files stay few.
         options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
         buffer = mmap.mmap(
@@ -117,7 +202,8 @@ def read_into(path: str, offset: int, out: npt.NDArray[Any]) -> None:
     Raises:
         FormatError: the file ends before the last of them.
     """
-    with open(path, "rb", buffering=0) as file:
+    with opened(path) as buffered:
+        file = cast("io.FileIO", buffered.raw)
         file.seek(offset)
         view = memoryview(out.data).cast("B") if out.size else memoryview(b"")
         while view.nbytes:

@@ -25,7 +25,7 @@ from packcore.formats.pieces import DecodedTokens
 from packcore.formats.reading import read_head, read_json
 from packcore.formats.spans import PlainTokens
 from packcore.protocols import TokenFile
-from packcore.rawfiles import broken, file_bytes, map_array
+from packcore.rawfiles import broken, file_bytes, list_folder, map_array
 
 __all__ = ["Batch", "ListDocuments", "RowGroup", "find", "open_files"]
 
@@ -120,7 +120,7 @@ class RowGroup:
 def find(path: str, options: Options) -> str | None:  # noqa: ARG001 - every format's signature
     """Returns a folder of `save_to_disk`, or an Arrow or Parquet file."""
     if os.path.isdir(path):
-        names = set(os.listdir(path))
+        names = set(list_folder(path))
         return path if {_STATE, "dataset_info.json"} <= names else None
     head = read_head(path)
     if head.startswith((_ARROW_FILE, _PARQUET)):

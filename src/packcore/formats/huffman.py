@@ -25,7 +25,7 @@ from packcore.formats.mmididx import index_beside, sum_lengths
 from packcore.formats.options import Options
 from packcore.formats.pieces import DecodedTokens
 from packcore.protocols import TokenFile
-from packcore.rawfiles import broken, file_bytes, map_array, read_at
+from packcore.rawfiles import broken, file_bytes, map_array, read_at, stamp
 
 __all__ = ["Items", "Tree", "find", "open_files", "read_tree"]
 
@@ -81,8 +81,7 @@ class Items:
     def tokens(self, path: str) -> npt.NDArray[Any]:
         """Returns all tokens, `(num_tokens,)`."""
         vocabulary = path.removesuffix(".bin") + ".vocab"
-        status = os.stat(vocabulary)
-        tree = _cached_tree(vocabulary, status.st_size, status.st_mtime_ns)
+        tree = _cached_tree(*stamp(vocabulary))
         ends = map_array(self.index, np.dtype("<i8"), self._ends, self.num_items)
         begin = int(ends[self.first - 1]) if self.first else 0
         ids: list[int] = []

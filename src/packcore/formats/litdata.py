@@ -24,7 +24,7 @@ from packcore.formats.pieces import PiecedTokens
 from packcore.formats.reading import read_json
 from packcore.formats.spans import PlainTokens
 from packcore.protocols import TokenFile
-from packcore.rawfiles import broken, file_bytes, map_array
+from packcore.rawfiles import broken, file_bytes, map_array, stamp
 
 __all__ = ["ItemTable", "find", "open_files"]
 
@@ -104,11 +104,7 @@ def open_files(paths: Sequence[str], options: Options) -> Iterator[TokenFile]:  
 
 def _read_index(path: str) -> Any:
     """Returns what the index holds; it is asked for once a chunk where chunks are listed."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        raise NoDataError(f"There is no file {path}.", path=path) from None
-    return _cached_index(path, status.st_size, status.st_mtime_ns)
+    return _cached_index(*stamp(path))
 
 
 @functools.lru_cache(maxsize=4)

@@ -117,6 +117,7 @@ def _count_rows(table: str, num_tokens: int) -> tuple[int, int]:
 
 def _read_rows(table: str, num_tokens: int) -> Iterator[tuple[int, int]]:
     """Yields each document's start and end, each beginning where the one before it ends."""
+    file_bytes(table)
     at = row = 0
     try:
         with gzip.open(table) as file:

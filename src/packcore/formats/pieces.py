@@ -7,7 +7,6 @@ file; `DecodedTokens` are decompressed, all of a file at once.
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from packcore.formats.reading import digest_span
 from packcore.formats.spans import Span
 from packcore.protocols import Access
-from packcore.rawfiles import broken, file_bytes, map_array, warm_file
+from packcore.rawfiles import broken, file_bytes, map_array, stamp, warm_file
 
 __all__ = ["DecodedTokens", "Decoder", "PieceTable", "PiecedTokens", "copy_pieces"]
 
@@ -70,11 +69,11 @@ class PiecedTokens(Span):
     def read(self, start: int, out: npt.NDArray[Any]) -> None:
         """Fills `out`, `(n,)`, contiguous, in the stored dtype, with the tokens from `start` on."""
         content = map_array(self.path, np.dtype(np.uint8), 0, file_bytes(self.path))
-        copy_pieces(self.path, content, *_read_table(self.table, *_stamp(self.path)), start, out)
+        copy_pieces(self.path, content, *_read_table(self.table, *stamp(self.path)), start, out)
 
     def document_starts(self) -> npt.NDArray[np.int64]:
         """Returns where documents begin, `(num_documents,)`, ascending."""
-        _, counts = _read_table(self.table, *_stamp(self.path))
+        _, counts = _read_table(self.table, *stamp(self.path))
         return np.cumsum(counts) - counts
 
     def warm(self) -> None:
@@ -85,12 +84,6 @@ class PiecedTokens(Span):
         """Returns a hash of the dtype, the counts and both ends of the file."""
         facts = self.dtype.str, self.num_tokens, self.num_pieces
         return digest_span(self.path, 0, file_bytes(self.path), *facts)
-
-
-def _stamp(path: str) -> tuple[str, int, int]:
-    """Returns what changes when a file is written anew."""
-    status = os.stat(path)
-    return path, status.st_size, status.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=_NUM_TABLES)

@@ -16,7 +16,7 @@ from packcore.errors import ArgumentError, FormatError
 from packcore.formats.options import Options
 from packcore.formats.reading import read_head
 from packcore.formats.spans import PlainTokens, with_separators
-from packcore.rawfiles import broken, file_bytes, map_array
+from packcore.rawfiles import broken, file_bytes, map_array, opened
 
 __all__ = ["check_no_zeros", "find", "open_files", "open_raw", "read_vocab_size"]
 
@@ -129,7 +129,7 @@ def read_vocab_size(path: str) -> int | None:
     """
     if not os.path.isfile(path):
         return None
-    with open(path, "rb") as file:
+    with opened(path) as file:
         content = file.read(_MOST_OF_A_PICKLE)
     is_next = False
     try:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
 from packcore.errors import FormatError
-from packcore.rawfiles import file_bytes, read_at
+from packcore.rawfiles import opened, read_at
 
 __all__ = ["SLAB_TOKENS", "digest_span", "read_head", "read_json", "slabs"]
 
@@ -23,12 +24,15 @@ _SAMPLE_BYTES = 4096
 
 
 def read_head(path: str, size: int = _HEAD_BYTES) -> bytes:
-    """Returns the first `size` bytes of a file, fewer if it is shorter; none of a folder."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(size)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    """Returns the first `size` bytes of a file, fewer if it is shorter; none of what is no file.
+
+    Raises:
+        NoDataError: the file cannot be read.
+    """
+    if not os.path.isfile(path):
         return b""
+    with opened(path) as file:
+        return file.read(size)
 
 
 def read_json(path: str) -> Any:
@@ -36,12 +40,12 @@ def read_json(path: str) -> Any:
 
     Raises:
         FormatError: it is not JSON.
-        NoDataError: there is no such file.
+        NoDataError: there is no such file, or it cannot be read.
     """
-    file_bytes(path)
+    with opened(path) as file:
+        content = file.read()
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read())
+        return json.loads(content)
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number too long
         raise FormatError(f"{path} is not JSON: {error}.", path=path) from error
 

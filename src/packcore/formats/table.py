@@ -39,7 +39,7 @@ from packcore.formats import (
 from packcore.formats.options import Options
 from packcore.formats.reading import read_head
 from packcore.protocols import TokenFile
-from packcore.rawfiles import file_bytes
+from packcore.rawfiles import file_bytes, list_folder
 
 __all__ = ["Format", "find_files", "list_formats", "register"]
 
@@ -204,7 +204,7 @@ def _claims(path: str, options: Options) -> Iterable[tuple[str, Format]]:
     if claim is not None:
         yield claim
     elif os.path.isdir(path):
-        for name in sorted(os.listdir(path), key=_natural):
+        for name in sorted(list_folder(path), key=_natural):
             inside = os.path.join(path, name)
             if not name.startswith(".") and os.path.isfile(inside):
                 claim = _claim(inside, options)

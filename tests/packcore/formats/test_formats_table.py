@@ -1,13 +1,16 @@
 """Which format a path is of: by content, one for all files, and formats of the user's own."""
 
+import errno
 import itertools
+import json
+import os
 import pickle
 import shutil
 import struct
 
 import numpy as np
 import pytest
-from samples import DOCUMENTS, SAMPLES, documents_of
+from samples import DOCUMENTS, SAMPLES, copy_of, documents_of
 
 import packcore
 from packcore import formats
@@ -203,3 +206,70 @@ def test_a_loader_resumes_in_a_foreign_data_set():
     rest = packcore.Loader(blocks, 1, seed=5, epochs=4)
     rest.load_state_dict(first.state_dict())
     assert taken + [np.array(batch).tolist() for batch in rest] == batches
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\0b.bin", "a\0b.idx", "\ud800.bin"])
+def test_what_no_file_can_be_called_is_told(name):
+    with pytest.raises(NoDataError, match=r"'.*' cannot be the name of a file"):
+        packcore.open([name], dtype="uint16")
+
+
+@pytest.mark.parametrize(
+    ("sample", "field"), [("litdata/tokens_tensor_i32", "chunks"), ("mds/ndarray_dyn", "shards")]
+)
+def test_an_index_that_names_a_file_longer_than_names_can_be_is_told(tmp_path, sample, field):
+    folder = copy_of(sample, tmp_path)
+    index = folder / "index.json"
+    record = json.loads(index.read_text())
+    name = "x" * 300
+    if field == "chunks":
+        record[field][0]["filename"] = name
+    else:
+        record[field][0]["raw_data"]["basename"] = name
+    index.write_text(json.dumps(record))
+    with pytest.raises(NoDataError, match=r"x{300} cannot be read: .*the index is damaged") as info:
+        packcore.open(folder)
+    assert info.value.path == str(folder / name)
+
+
+def test_a_link_that_leads_to_itself_is_told(tmp_path):
+    link = tmp_path / "train.bin"
+    link.symlink_to(link)
+    for source in (link, [link]):
+        with pytest.raises(NoDataError, match=r"train\.bin cannot be read: .*links") as info:
+            packcore.open(source, dtype="uint16")
+        assert info.value.path == str(link)
+
+
+@pytest.mark.parametrize("name", ["train.bin", "train.arrow", "train.manifest.json", "tokens"])
+def test_a_pipe_is_refused_at_once(tmp_path, name):
+    pipe = tmp_path / name
+    os.mkfifo(pipe)
+    for source in (pipe, [pipe]):
+        with pytest.raises(NoDataError, match="is a pipe or a device; expected a file") as info:
+            packcore.open(source, dtype="uint16")
+        assert info.value.path == str(pipe)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="only Linux has it")
+def test_a_file_that_opens_and_cannot_be_read_is_told():
+    with pytest.raises(NoDataError, match=r"/proc/self/mem cannot be read: "):
+        packcore.open("/proc/self/mem")
+
+
+@pytest.mark.parametrize("name", ["train.bin", "train.npy", "train.idx", "train.arrow"])
+def test_a_file_that_one_may_not_read_is_told_with_the_way_out(tmp_path, monkeypatch, name):
+    path = tmp_path / name
+    path.write_bytes(bytes(64))
+    real_open = os.open
+
+    def refuse(asked, *arguments, **options):  # root may read all that there is
+        if os.fspath(asked) == str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), asked)
+        return real_open(asked, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for source in (path, [path], tmp_path):
+        with pytest.raises(NoDataError, match=r"denied\. Get the right to read it") as info:
+            packcore.open(source, dtype="uint16")
+        assert info.value.path == str(path)
