@@ -74,8 +74,9 @@ class BlockSource(grain.MapDataset):  # type: ignore[misc] # Grain has no types
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[npt.NDArray[Any]]:
         """Returns several blocks, read together."""
-        ids = np.array([operator.index(index) for index in indices], np.int64)
-        return list(self._blocks.gather(ids % self._num_blocks, dtype=self._dtype))
+        count = self._num_blocks
+        ids = np.array([operator.index(index) % count for index in indices], np.int64)
+        return list(self._blocks.gather(ids, dtype=self._dtype))
 
     def _getitems(self, indices: Sequence[SupportsIndex]) -> list[npt.NDArray[Any]]:
         # Grain's name for it since 0.2.13.
@@ -97,6 +98,7 @@ class BlockSource(grain.MapDataset):  # type: ignore[misc] # Grain has no types
 
         Raises:
             ArgumentError: not slice(worker, None, num_workers) with sequential_slice.
+            ArgumentTypeError: no slice of integers.
         """
         part = stretch(len(self._whole), sl, sequential_slice=sequential_slice)
         self._blocks = self._whole[part]

@@ -12,6 +12,7 @@ from packcore import Loader
 from packcore.errors import ArgumentError, StateError
 from packcore_grain.flags import use_flag_defaults
 from packcore_grain.processes import process_loader
+from packcore_grain.shares import check_slice
 from packcore_grain.specs import batch_spec
 from packcore_grain.states import WHOLE, share_of
 
@@ -70,11 +71,12 @@ class LoaderDataset(grain.IterDataset):  # type: ignore[misc] # Grain has no typ
             sequential_slice: makes no difference: the order is the run's.
 
         Raises:
-            ArgumentError: the slice has an end or goes backwards.
+            ArgumentError: the slice has an end, or goes backwards or nowhere.
+            ArgumentTypeError: it is no slice of integers.
         """
         del sequential_slice
-        start, every = sl.start or 0, sl.step or 1
-        if sl.stop is not None or start < 0 or every < 1:
+        start, every = check_slice(sl)
+        if sl.stop is not None:
             raise ArgumentError(
                 f"A slice of a LoaderDataset must be slice(worker, None, num_workers); got {sl}. "
                 "Limit it with grain.experimental.LimitIterDataset.",

@@ -83,6 +83,7 @@ class StepDataset(grain.MapDataset):  # type: ignore[misc] # Grain has no types
         Raises:
             ArgumentError: not slice(worker, None, num_workers) with sequential_slice, or the run
                 has no end.
+            ArgumentTypeError: no slice of integers.
         """
         if self._loader.num_steps is None:
             raise ArgumentError(

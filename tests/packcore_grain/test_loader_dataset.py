@@ -14,7 +14,7 @@ from pipelines import READ_HERE, assert_same, check_every_state, grain, sent, st
 
 import packcore
 from packcore.errors import ArgumentError, ArgumentTypeError, StateError
-from packcore_grain import LoaderDataset, StepDataset
+from packcore_grain import BlockSource, LoaderDataset, StepDataset
 
 experimental = grain.experimental
 
@@ -100,6 +100,32 @@ def test_slices_of_slices_are_slices(loader):
     assert_same(list(dataset), list(loader)[5::6])
     with pytest.raises(ArgumentError, match=r"must be slice\(worker, None, num_workers\); got"):
         dataset.set_slice(slice(0, 4))
+
+
+@pytest.mark.parametrize(
+    ("sl", "error", "message"),
+    [
+        (None, ArgumentTypeError, r"sl must be slice\(worker, .*; got None \(NoneType\)"),
+        (3, ArgumentTypeError, r"sl must be slice\(worker, .*; got 3 \(int\)"),
+        (slice(0.5, None, 2), ArgumentTypeError, r"sl\.start must be an integer; got 0\.5"),
+        (slice(0, None, "2"), ArgumentTypeError, r"sl\.step must be an integer; got '2'"),
+        (slice(0, None, 0), ArgumentError, r"sl\.step must be at least 1; got 0"),
+        (slice(0, None, -1), ArgumentError, r"sl\.step must be at least 1; got -1"),
+        (slice(-1, None, 2), ArgumentError, r"sl\.start must be at least 0; got -1"),
+    ],
+)
+def test_what_is_no_slice_for_a_worker_is_refused_and_changes_nothing(loader, sl, error, message):
+    datasets = (
+        LoaderDataset(loader),
+        StepDataset(loader),
+        BlockSource(loader.mixture.blocks["data"]),
+    )
+    for dataset in datasets:
+        with pytest.raises(error, match=message):
+            dataset.set_slice(sl, sequential_slice=True)
+    assert_same(list(datasets[0]), list(loader))
+    assert len(datasets[1]) == len(loader)
+    assert len(datasets[2]) == len(loader.mixture.blocks["data"])
 
 
 def test_an_iterator_begins_where_the_loader_stood_and_moves_nothing_else(loader):
