@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import grain
 from grain.experimental import get_element_spec, get_next_index, set_next_index
 
+from packcore.errors import StateError
 from packcore.state import check_identity, check_position
 
 __all__ = ["CheckedDataset", "HasIdentity"]
@@ -68,7 +69,17 @@ class _CheckedIterator(grain.DatasetIterator):  # type: ignore[misc] # Grain has
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         checked = check_identity(state, self._identity)
-        self._parent.set_state(check_position(checked, "parent", _is_dict, "a dict"))
+        parent = check_position(checked, "parent", _is_dict, "a dict")
+        try:
+            self._parent.set_state(parent)
+        except (LookupError, TypeError, AttributeError) as error:  # Grain checks nothing
+            raise StateError(
+                f"The state is damaged, or of another pipeline: parent can not be restored "
+                f"({type(error).__name__}: {error}); got {parent!r:.200}. Make the pipeline as the "
+                "saved one was made, or use another checkpoint.",
+                field="parent",
+                got=parent,
+            ) from error
 
     def _get_next_index(self) -> int:
         return int(get_next_index(self._parent))

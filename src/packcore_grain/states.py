@@ -74,7 +74,7 @@ def find_next(state: object) -> Next:
 
     Raises:
         StateError: the state depends on the number of workers: a transformation has a state of
-            its own, or workers do not yield a batch for each one that they read.
+            its own, or workers do not yield a batch for each one that they read; or it is damaged.
         ArgumentTypeError: the state is not a dict.
     """
     if not isinstance(state, Mapping):
@@ -82,15 +82,20 @@ def find_next(state: object) -> Next:
         raise ArgumentTypeError(message, name="state", value=state)
     if "position" in state:
         return Next(state, 0)
-    if not state.get(_STATES) or len(state[_STATES]) != len(state.get(_WORKERS, ())):
+    if not state.get(_STATES):
         raise StateError(
             f"The state is not of a LoaderDataset under map, filter or prefetching alone: it has "
-            f"{', '.join(map(repr, state))}. Restore it with set_state in the same pipeline.",
+            f"{', '.join(map(repr, state)) or 'nothing'}. Restore it with set_state in the same "
+            "pipeline.",
             field="position",
         )
+    parts = check_position(state, _STATES, _are_dicts, "a list of dicts")
+    count = len(parts)
+    rule = f"a list of {count} integers of at least 0"
+    workers = check_position(state, _WORKERS, lambda value: _are_counts(value, count), rule)
     found = [
-        _ahead(find_next(part), worker if len(state[_STATES]) > 1 else 0)
-        for worker, part in zip(state[_WORKERS], state[_STATES], strict=True)
+        _ahead(find_next(part), worker if count > 1 else 0)
+        for worker, part in zip(workers, parts, strict=True)
     ]
     found.sort(key=lambda each: each.served)
     served = [each.served for each in found]
@@ -120,11 +125,15 @@ def share_of(state: Mapping[str, Any]) -> list[int]:
     if "slice" not in state:  # of a packcore.Loader
         return WHOLE
     rule = "[start, every], two integers"
-    return list(check_position(state, "slice", _is_share, rule))
+    return list(check_position(state, "slice", lambda value: _are_counts(value, 2), rule))
 
 
-def _is_share(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_count, value))  # noqa: PLR2004
+def _are_dicts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(part, Mapping) for part in value)
+
+
+def _are_counts(value: object, length: int) -> bool:
+    return isinstance(value, list | tuple) and len(value) == length and all(map(_is_count, value))
 
 
 def _is_count(value: object) -> bool:

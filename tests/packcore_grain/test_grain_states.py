@@ -1,5 +1,6 @@
 """States of whole pipelines: saved at one number of workers and ranks, resumed at another."""
 
+import itertools
 import json
 from contextlib import closing
 
@@ -130,6 +131,78 @@ def test_a_damaged_state_is_refused_by_the_field(loader):
         with pytest.raises(StateError, match=field) as caught:
             resume(loader, damaged)
         assert caught.value.field in (field, "global_batch_size")
+
+
+STATES, WORKERS = "iterators_in_use_states", "iterators_in_use_indices"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (STATES, 5),
+        (STATES, "ab"),
+        (STATES, [5, None]),
+        (STATES, {"0": {}, "1": {}}),
+        (WORKERS, None),
+        (WORKERS, "cd"),
+        (WORKERS, [0]),
+        (WORKERS, [0, "1"]),
+        (WORKERS, [None, 1]),
+        (WORKERS, [-1, 0]),
+    ],
+)
+def test_damaged_states_of_workers_are_refused_by_the_field(loader, field, value):
+    state = sent(iter(threaded(LoaderDataset(loader), 2)).get_state())
+    outer = {WORKERS: [0], STATES: [state | {field: value}]}
+    for damaged in (state | {field: value}, outer):
+        with pytest.raises(StateError, match=f"The state is damaged: {field} must be a") as caught:
+            resume(loader, damaged)
+        assert caught.value.field == field
+    del state[WORKERS]
+    with pytest.raises(StateError, match=f"{WORKERS} must be a list of 2 integers"):
+        resume(loader, state)
+
+
+def wrecks(state):
+    """Yields the state with one value, however deep, of a wrong type or gone."""
+    keys = list(state) if isinstance(state, dict) else range(len(state))
+    for key in keys:
+        for wrong in (None, "x", 1.5, [], {}, [None], {"a": 1}, -1):
+            wrecked = sent(state)
+            wrecked[key] = wrong
+            yield wrecked
+        if isinstance(state, dict):
+            yield {name: value for name, value in state.items() if name != key}
+        if isinstance(state[key], dict | list):
+            for part in wrecks(state[key]):
+                wrecked = sent(state)
+                wrecked[key] = part
+                yield wrecked
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_a_wrong_value_anywhere_in_a_state_is_a_state_error_or_does_not_matter(loader, num_threads):
+    loader.seek(3)
+    state = sent(iter(threaded(LoaderDataset(loader), num_threads)).get_state())
+    loads = [lambda wrecked: resume(loader, wrecked)]
+    if not num_threads:  # else it is Grain's
+        loads.append(iter(LoaderDataset(loader)).set_state)
+    fields = set()
+    for wrecked, load in itertools.product(wrecks(state), loads):
+        try:
+            load(wrecked)
+        except StateError as error:
+            fields.add(error.field)
+    assert fields >= {
+        "version",
+        "seed",
+        "fingerprint",
+        "weights",
+        "num_changes",
+        "position",
+        "slice",
+    }
+    assert None not in fields
 
 
 def test_a_state_of_the_loader_itself_is_taken(loader):

@@ -173,6 +173,16 @@ def test_a_state_without_grains_own_is_refused(steps):
     assert caught.value.field == "parent"
 
 
+@pytest.mark.parametrize("parent", [{}, {"next_index": "many"}, {"next_index": 10**9}])
+def test_a_state_with_a_damaged_one_of_grains_is_refused(steps, parent):
+    iterator = iter(steps.to_iter_dataset(READ_HERE))
+    rule = "The state is damaged, or of another pipeline: parent can not be restored"
+    with pytest.raises(StateError, match=rule) as caught:
+        iterator.set_state(iterator.get_state() | {"parent": parent})
+    assert caught.value.field == "parent"
+    assert caught.value.got == parent
+
+
 def test_after_a_transformation_states_are_checked_by_wrapping(steps, other_corpus):
     def piped(steps):
         return CheckedDataset(steps.map(np.int64).to_iter_dataset(READ_HERE), steps)
