@@ -26,7 +26,7 @@ from packcore.manifest import ChunkEntry, is_file_of, manifest_path, read_docume
 from packcore.protocols import Access
 from packcore.rawfiles import file_bytes, list_folder, warm_file
 
-__all__ = ["CHUNK_NAME", "Chunk", "find_chunks"]
+__all__ = ["CHUNK_NAME", "Chunk", "files_of_prefix", "find_chunks", "list_sources"]
 
 CHUNK_NAME = re.compile(r"(?P<prefix>.+)_[0-9]{10}\.bin")
 """How the files of a build are named."""
@@ -149,7 +149,7 @@ def find_chunks(
     Args:
         source: a folder (all its manifests in name order, or all its chunk files if it has no
             manifest), a chunk file, a manifest, a prefix as in `corpus/train`, a glob, or a list
-            of files in the order wanted. A manifest stands for its chunks; document sidecars
+            of them in the order wanted. A manifest stands for its chunks; document sidecars
             are passed over; a file that is named twice is opened once.
         sep_token: the id that ends a document, for chunks whose documents were not recorded.
 
@@ -161,13 +161,14 @@ def find_chunks(
         ArgumentTypeError: `source` is not a path and not a list of paths.
     """
     named: dict[str, _Described | None] = {}
-    for path in map(os.path.abspath, _expand(source)):
+    paths = [os.path.abspath(path) for path in _expand(source)]
+    for path in paths:
         if path.endswith(_MANIFEST_SUFFIX):
             named.update(_described(path))
         elif not path.endswith(_SIDECAR_SUFFIX):
             named.setdefault(path, None)
     if not named:
-        raise NoDataError(f"There is no chunk in {source!r}. Name a folder with .bin files in it.")
+        raise _nothing_in(source, paths)
     for path in [path for path, described in named.items() if described is None]:
         if named[path] is None:  # else a manifest found for an earlier chunk knows it
             beside = _manifest_beside(path)
@@ -184,21 +185,48 @@ def find_chunks(
     return tuple(_with_separator(chunks, sep_token))
 
 
+def _nothing_in(source: object, paths: list[str]) -> NoDataError:
+    manifests = [path for path in paths if path.endswith(_MANIFEST_SUFFIX)]
+    if not manifests:
+        return NoDataError(f"There is no chunk in {source!r}. Name a folder with .bin files in it.")
+    return NoDataError(
+        f"The corpus is empty: {', '.join(manifests)} lists no chunk. Build it again with "
+        "documents in it, or leave it out.",
+        path=manifests[0],
+    )
+
+
 def _expand(source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
     """Returns the paths that `source` names: chunk files, manifests, sidecars."""
     if isinstance(source, str | os.PathLike):
         return _expand_path(os.fsdecode(source))
+    paths = [found for path in list_sources(source) for found in _expand_path(path)]
+    if not paths:
+        raise NoDataError("The list of files is empty; name at least one chunk file.")
+    return paths
+
+
+def list_sources(source: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Returns a list of paths as strings.
+
+    Raises:
+        ArgumentTypeError: it is no list of paths, or a set, which has no order.
+    """
+    if isinstance(source, set | frozenset):
+        raise ArgumentTypeError(
+            "source must be a list, in the order wanted; got a set, whose order differs from run "
+            "to run.",
+            name="source",
+            value=source,
+        )
     try:
-        paths = [os.fsdecode(path) for path in source]
+        return [os.fsdecode(path) for path in source]
     except TypeError:
         raise ArgumentTypeError(
             f"source must be a path, a glob or a list of paths; got {source!r}.",
             name="source",
             value=source,
         ) from None
-    if not paths:
-        raise NoDataError("The list of files is empty; name at least one chunk file.")
-    return paths
 
 
 def _expand_path(path: str) -> list[str]:
@@ -206,17 +234,17 @@ def _expand_path(path: str) -> list[str]:
         return _expand_folder(path)
     if os.path.exists(path):
         return [path]
-    if os.path.exists(path + _MANIFEST_SUFFIX):
-        return [path + _MANIFEST_SUFFIX]
-    matches = _files_of_prefix(path) or sorted(glob.glob(path, recursive=True))
+    matches = files_of_prefix(path) or sorted(glob.glob(path, recursive=True))
     if not matches:
         what = "matches the glob" if glob.has_magic(path) else "is at"
         raise NoDataError(f"No file {what} {path}. Check the path.", path=path)
     return matches
 
 
-def _files_of_prefix(path: str) -> list[str]:
-    """Returns the chunk files of a prefix without a manifest, such as `corpus/train`."""
+def files_of_prefix(path: str) -> list[str]:
+    """Returns the manifest of a prefix such as `corpus/train`, else its chunk files, if any."""
+    if os.path.exists(path + _MANIFEST_SUFFIX):
+        return [path + _MANIFEST_SUFFIX]
     folder, prefix = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return []

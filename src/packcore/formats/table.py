@@ -17,8 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.checks import check_int
-from packcore.chunks import CHUNK_NAME, find_chunks
-from packcore.errors import ArgumentError, FormatError, MismatchError, NoDataError
+from packcore.chunks import CHUNK_NAME, files_of_prefix, find_chunks, list_sources
+from packcore.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FormatError,
+    MismatchError,
+    NoDataError,
+)
 from packcore.format import describe_head, read_header
 from packcore.formats import (
     arrayrecord,
@@ -100,7 +106,21 @@ def register(added: Format) -> None:
 
     Args:
         added: the format; one of the same name is replaced.
+
+    Raises:
+        ArgumentTypeError: it is no `Format`, its name no text, or its functions no functions.
     """
+    if not isinstance(added, Format):
+        raise ArgumentTypeError(
+            f"added must be a packcore.formats.Format; got {added!r}.", name="added", value=added
+        )
+    for name in ("name", "find", "open_files"):
+        value = getattr(added, name)
+        if not (isinstance(value, str) if name == "name" else callable(value)):
+            kind = "text" if name == "name" else "a function"
+            raise ArgumentTypeError(
+                f"{name} of a format must be {kind}; got {value!r}.", name=name, value=value
+            )
     _FORMATS[:] = [added, *(known for known in _FORMATS if known.name != added.name)]
 
 
@@ -145,16 +165,20 @@ def find_files(
 def _list_paths(source: _Source) -> tuple[list[str], bool]:
     """Returns what is there under `source`, and whether each path was named by the user."""
     if not isinstance(source, str | os.PathLike):
-        try:
-            return [os.fsdecode(path) for path in source], True
-        except TypeError:
-            return [], False
+        return [found for path in list_sources(source) for found in _list_path(path)], True
     path = os.fsdecode(source)
     if os.path.exists(path):
         return [path], True
     if os.path.isfile(path + ".idx"):
         return [path + ".idx"], True
     return sorted(glob.glob(path, recursive=True), key=_natural), False
+
+
+def _list_path(path: str) -> list[str]:
+    """Returns a path of a list, or the files of the prefix that it is."""
+    if os.path.exists(path):
+        return [path]
+    return [path + ".idx"] if os.path.isfile(path + ".idx") else files_of_prefix(path) or [path]
 
 
 def _natural(path: str) -> list[list[str | int]]:

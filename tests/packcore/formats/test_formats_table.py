@@ -14,7 +14,13 @@ from samples import DOCUMENTS, SAMPLES, copy_of, documents_of
 
 import packcore
 from packcore import formats
-from packcore.errors import ArgumentError, FormatError, MismatchError, NoDataError
+from packcore.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FormatError,
+    MismatchError,
+    NoDataError,
+)
 from packcore.formats import table
 
 
@@ -273,3 +279,50 @@ def test_a_file_that_one_may_not_read_is_told_with_the_way_out(tmp_path, monkeyp
         with pytest.raises(NoDataError, match=r"denied\. Get the right to read it") as info:
             packcore.open(source, dtype="uint16")
         assert info.value.path == str(path)
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_of_paths_is_refused_as_it_has_no_order(kind):
+    files = kind([SAMPLES / "megatron" / "mm_uint16.idx"])
+    with pytest.raises(ArgumentTypeError, match="must be a list, in the order wanted") as info:
+        packcore.open(files)
+    assert (info.value.name, info.value.value) == ("source", files)
+
+
+def test_a_list_may_name_prefixes(tmp_path):
+    megatron = [SAMPLES / "megatron" / name for name in ("mm_uint16", "text_document_uint16")]
+    assert documents_of(megatron) == 2 * DOCUMENTS
+    for name in ("b", "a", "c"):
+        with packcore.PackedDatasetBuilder(tmp_path, name, 4, sep_token=0, vocab_size=9) as builder:
+            builder.add_documents([ord(name) % 9, 1, 2, 3, 4], [2, 3])
+    (tmp_path / "c.manifest.json").unlink()
+    assert documents_of([tmp_path / "b", tmp_path / "a"]) == [[8, 1], [2, 3, 4], [7, 1], [2, 3, 4]]
+    assert packcore.open([tmp_path / "c", tmp_path / "b"]).tokens(0, 5).tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(MismatchError, match="must be of one format"):
+        packcore.open([megatron[0], tmp_path / "a"])
+    with pytest.raises(NoDataError, match="There is no file"):
+        packcore.open([tmp_path / "a", tmp_path / "d"])
+
+
+def test_a_corpus_of_no_document_is_told(tmp_path):
+    with packcore.PackedDatasetBuilder(tmp_path, "web", 4, sep_token=0, vocab_size=9) as builder:
+        builder.add_documents([], [])
+    for source in (tmp_path, tmp_path / "web", [tmp_path / "web.manifest.json"]):
+        with pytest.raises(NoDataError, match=r"corpus is empty: .*json lists no chunk") as info:
+            packcore.open(source)
+        assert info.value.path == str(tmp_path / "web.manifest.json")
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_format_without_its_functions_is_not_registered():
+    before = formats.list_formats()
+    for wrong, name in (
+        (formats.Format("x", None, list), "find"),
+        (formats.Format("x", list, None), "open_files"),
+        (formats.Format(None, list, list), "name"),
+        ("x", "added"),
+    ):
+        with pytest.raises(ArgumentTypeError, match=f"{name} .*must be") as info:
+            formats.register(wrong)
+        assert info.value.name == name
+    assert formats.list_formats() == before
