@@ -322,6 +322,19 @@ def test_a_chunk_that_fits_no_memory_is_refused_before_anything_is_made(tmp_path
     assert not (tmp_path / "out").exists()
 
 
+def test_a_tokenizer_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    path = write_jsonl(tmp_path / "tokenizer.json", ["one"])
+    monkeypatch.setattr(tokenizers, "_hash_file", refuse)
+    with pytest.raises(ArgumentError) as caught:
+        tokenizers.load_tokenizer(path)
+    assert str(caught.value) == (
+        f"This user may not read the tokenizer {path}. Change its permissions."
+    )
+
+
 def dying(texts):
     """A tokenizer that kills its process."""
     os.kill(os.getpid(), signal.SIGKILL)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from real_text import bytes_of, documents_of, write_jsonl
@@ -193,6 +194,7 @@ def test_every_example_of_the_help_names_options_that_there_are(call):
         assert used <= options, command
 
 
+_BUILD = ["build", "CORPUS/../a.jsonl", "-o", "CORPUS", "-t", "bytes", "--workers", 0]
 MISTAKES = [
     (["verify", "nowhere"], 1, "packcore: There is no manifest at nowhere."),
     (["inspect", "nowhere"], 1, "packcore: No file is at nowhere."),
@@ -202,17 +204,78 @@ MISTAKES = [
     (["bench", "/dev/null"], 1, "packcore: /dev/null"),
     (["split", "x", "-o", "y", "--fraction", "2"], 2, "Usage: packcore split"),
     (["bild"], 2, "Usage: packcore"),
+    (["bench", "CORPUS", "--seconds", "0"], 2, "Usage: packcore bench"),
+    (["bench", "CORPUS", "--seconds", "-1"], 2, "Usage: packcore bench"),
+    (["bench", "CORPUS", "--seconds", "nan"], 2, "Usage: packcore bench"),
+    (["bench", "CORPUS", "--seconds", "inf"], 2, "Usage: packcore bench"),
+    (["inspect", "CORPUS", "--documents", "-1"], 2, "Usage: packcore inspect"),
+    (["inspect", "CORPUS", "--from", "-5"], 2, "Usage: packcore inspect"),
+    ([*_BUILD, "--eod", "--5"], 1, "packcore: eod must be a token of bytes, or an id; got '--5'."),
+    ([*_BUILD, "--bos", "\u00b2"], 1, "packcore: bos must be a token of bytes, or an id; got"),
+    ([*_BUILD, "--eod", "9" * 5000], 1, "packcore: eod must be a token of bytes, or an id; got"),
+    ([*_BUILD, "--chunk-size", 4 * 10**18], 1, "packcore: A chunk is filled in memory; chunk_size"),
+    ([*_BUILD, "--chunk-size", 2**63], 1, "packcore: chunk_size must be "),
+    (_BUILD, 1, "packcore: CORPUS/train.manifest.json is there already"),
+    (
+        ["plan", "CORPUS", "a=CORPUS", "--block-size", 999, "--batch", 1, "--steps", 1],
+        1,
+        "packcore: No corpus has a block of 999 tokens. Use a smaller --block-size.",
+    ),
+    (
+        ["bench", "CORPUS", "--block-size", 999],
+        1,
+        "packcore: source must have at least one block; got Blocks(0 blocks of 999 uint16 tokens)",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("words", "status", "message"), MISTAKES)
-def test_a_mistake_is_told_without_a_traceback(words, status, message, call):
-    found, out, err = call(*words)
+def test_a_mistake_is_told_without_a_traceback(words, status, message, call, corpus):
+    found, out, err = call(*[str(word).replace("CORPUS", str(corpus)) for word in words])
     assert (found, out) == (status, "")
-    assert err.startswith(message)
+    assert err.startswith(message.replace("CORPUS", str(corpus)))
     assert "Traceback" not in err
     if status == 1:
         assert err.count("\n") == 1
+
+
+def test_errors_name_the_options_of_the_command(corpus, tmp_path, call):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("bad\n")
+    options = ["-t", "bytes", "--workers", 0]
+    err = call("build", bad, "-o", tmp_path / "out", *options)[2]
+    assert err.endswith("or leave such lines out with --on-error skip, which counts them.\n")
+    err = call("build", bad, "-o", corpus, *options)[2]
+    assert "Pass --overwrite to remove them and build anew, or choose another prefix." in err
+    err = call("bench", corpus, "--block-size", 999)[2]
+    assert err.endswith(" Use a smaller --block-size.\n")
+    err = call("build", bad, "-o", tmp_path / "out", "--ids-column", "ids")[2]
+    assert err.startswith("packcore: eod must be an id or 'none' where the inputs hold ids;")
+
+
+def test_an_error_of_the_system_names_the_file_and_the_way_out(corpus, call, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "some.bin")
+
+    monkeypatch.setattr("packcore.corpora.verify", refuse)
+    assert call("verify", corpus) == (
+        1,
+        "",
+        "packcore: some.bin: Permission denied. Change its permissions, or name another.\n",
+    )
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_told_in_one_line(capsys, monkeypatch):
+    class Loading(types.ModuleType):
+        @property
+        def run(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "packcore.cli.app", Loading("packcore.cli.app"))
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 130
+    assert capsys.readouterr() == ("", "packcore: stopped\n")
 
 
 def start(*words, **options):
@@ -265,7 +328,7 @@ def test_the_progress_is_shown_on_a_terminal_only(tmp_path):
     pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
     write_jsonl(tmp_path / "a.jsonl", ["x" * 1000] * 3000)
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 150))
+    termios.tcsetwinsize(theirs, (24, 80))
     words = ["build", tmp_path / "a.jsonl", "-o", tmp_path / "out", "-t", "bytes", "--workers", 0]
     process = start(*words, stderr=theirs)
     os.close(theirs)
@@ -280,10 +343,11 @@ def test_the_progress_is_shown_on_a_terminal_only(tmp_path):
         shown += block
     os.close(ours)
     process.communicate()
-    text = shown.decode()
-    assert "tokens/s" in text
-    assert "documents" in text
-    assert re.search(r"\[\d\d:\d\d<", text)  # the time left
+    lines = re.split(r"[\r\n]+", shown.decode())
+    number = r"[0-9,.]+[kMGT]?"
+    form = rf" *\d+% \[\d\d:\d\d<.+\], {number} documents, {number} tokens, {number} tokens/s *"
+    assert [line for line in lines if re.fullmatch(form, line)]
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

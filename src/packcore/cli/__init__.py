@@ -15,6 +15,9 @@ def main() -> None:
     """Runs the command that sys.argv names, and exits with its status."""
     try:
         from packcore.cli.app import run  # noqa: PLC0415 - it needs click
+    except KeyboardInterrupt:
+        print("packcore: stopped", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
     except ModuleNotFoundError as error:
         if error.name not in ("click", "tqdm"):
             raise

@@ -24,6 +24,17 @@ __all__ = ["app", "run"]
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
+_OPTIONS = {
+    "overwrite=True": "--overwrite",
+    'on_error="skip"': "--on-error skip",
+    'tokenizer="bytes"': "--tokenizer bytes",
+    "a smaller block_size": "a smaller --block-size",
+    "a smaller chunk_size": "a smaller --chunk-size",
+    "an id or None": "an id or 'none'",
+    "None puts nothing": "'none' puts nothing",
+}
+"""Python's words in errors -> the command's."""
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(packcore.__version__, prog_name="packcore")
@@ -70,8 +81,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILED
     except (PackcoreError, OSError) as error:
-        return _tell(str(error))
+        return _tell(_describe(error))
     return status if isinstance(status, int) else 0
+
+
+def _describe(error: PackcoreError | OSError) -> str:
+    """Returns what is wrong, and what to do in the command's words."""
+    if isinstance(error, PackcoreError):
+        message = str(error)
+        for word, option in _OPTIONS.items():
+            message = message.replace(word, option)
+        return message
+    why = error.strerror or str(error)
+    if error.filename is None:
+        return why
+    way_out = " Change its permissions, or name another." * isinstance(error, PermissionError)
+    return f"{os.fsdecode(error.filename)}: {why}.{way_out}"
 
 
 def _tell(message: str, status: int = _FAILED) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 import time
 from typing import Any
@@ -11,17 +12,20 @@ from typing import Any
 import click
 
 import packcore.pipeline
-from packcore.cli.output import as_json, bar, echo, human, print_json
+from packcore.cli.output import as_json, bar, echo, human, print_json, short
 from packcore.pipeline import Progress
 
 __all__ = ["build"]
+
+_BAR = "{percentage:3.0f}% [{elapsed}<{remaining}]{postfix}"
+"""Fits 80 columns, where tqdm's own leaves no room for what it ends with."""
 
 
 def _id_or_name(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
     """An id, a token by its spelling, or "none"."""
     if value is None or value == "none":
         return None
-    return int(value) if value.lstrip("-").isdigit() else value
+    return int(value) if re.fullmatch("-?[0-9]{1,20}", value) else value
 
 
 @click.command(no_args_is_help=True)
@@ -97,7 +101,7 @@ def build(*, as_json: bool, inputs: tuple[str, ...], out: str, **options: Any) -
     """
     sys.path.append(os.getcwd())  # where module:function is looked for, last
     start = time.perf_counter()
-    with bar(None, "B") as shown:
+    with bar(None, "B", form=_BAR) as shown:
 
         def on_progress(progress: Progress) -> None:
             shown.total = progress.total_bytes
@@ -131,6 +135,6 @@ def build(*, as_json: bool, inputs: tuple[str, ...], out: str, **options: Any) -
 def _rates(progress: Progress, seconds: float) -> str:
     rate = progress.num_tokens / max(seconds, 1e-9)
     return (
-        f"{human(progress.num_documents)} documents, {human(progress.num_tokens)} tokens, "
-        f"{human(rate)} tokens/s"
+        f"{short(progress.num_documents)} documents, {short(progress.num_tokens)} tokens, "
+        f"{short(rate)} tokens/s"
     )

@@ -23,8 +23,21 @@ _BAR = 40
 @click.command(no_args_is_help=True)
 @click.argument("corpus")
 @click.option("-t", "--tokenizer", metavar="T", help="Shows documents as text; see build --help.")
-@click.option("--documents", default=3, show_default=True, help="How many documents to show.")
-@click.option("--from", "first", default=0, show_default=True, help="The first one to show.")
+@click.option(
+    "--documents",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="How many documents to show.",
+)
+@click.option(
+    "--from",
+    "first",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="The first one to show.",
+)
 @click.option("--sep-token", type=int, help="The id that ends a document, if none is recorded.")
 @as_json
 def inspect(
@@ -87,7 +100,7 @@ def _read_documents(
             value=tokenizer,
         )
     last = min(first + count, dataset.num_documents or 0)
-    ids = {index: dataset.document(index) for index in range(max(first, 0), last)}
+    ids = {index: dataset.document(index) for index in range(first, last)}
     return {
         index: str(one.tolist()) if loaded is None else loaded.decode(one)
         for index, one in ids.items()

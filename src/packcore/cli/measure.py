@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -94,21 +95,40 @@ def _make_loader(
         if key in sources:
             raise click.UsageError(f"Two corpora are named {key}: write NAME=CORPUS.")
         sources[key] = (blocks, weight)
-    source: Any = Mixture(sources, on_exhausted=on_exhausted)
-    if len(sources) == 1:
-        source = next(iter(sources.values()))[0]
-    elif epochs is not None:
-        raise click.UsageError("--epochs is for a single corpus; give --steps or --on-exhausted.")
+    if not any(len(blocks) for blocks, _ in sources.values()):
+        raise click.ClickException(
+            f"No corpus has a block of {block_size} tokens. Use a smaller --block-size."
+        )
+    source: Any = next(iter(sources.values()))[0]
+    if len(sources) > 1:
+        if epochs is not None:
+            raise click.UsageError(
+                "--epochs is for a single corpus; give --steps or --on-exhausted."
+            )
+        source = Mixture(sources, on_exhausted=on_exhausted)
     return Loader(
         source, batch, seed=0, epochs=epochs, remainder=remainder, world_size=ranks, prefetch=0
     )
+
+
+def _check_seconds(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise click.BadParameter(f"It must be above 0, and finite; got {value:g} (seconds).")
+    return value
 
 
 @click.command(no_args_is_help=True)
 @click.argument("corpus")
 @click.option("--block-size", type=int, default=2049, show_default=True, help="Tokens in a row.")
 @click.option("--batch", type=int, default=16, show_default=True, help="Rows of a batch.")
-@click.option("--seconds", type=float, default=3.0, show_default=True, help="For each order.")
+@click.option(
+    "--seconds",
+    type=float,
+    default=3.0,
+    show_default=True,
+    callback=_check_seconds,
+    help="For each order.",
+)
 @as_json
 def bench(*, as_json: bool, corpus: str, block_size: int, batch: int, seconds: float) -> None:
     """Measures how fast this machine reads batches of this corpus, in each order.

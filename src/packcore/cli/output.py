@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 import click
 from tqdm import tqdm
 
-__all__ = ["as_json", "bar", "echo", "human", "print_json"]
+__all__ = ["as_json", "bar", "echo", "human", "print_json", "short"]
+
+_SHORT_FROM = 9999.5
+"""Smaller numbers are short as they are."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -36,12 +39,25 @@ def human(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def bar(total: int | None, unit: str, *, scale: bool = True) -> tqdm[Any]:
-    """Returns a progress bar on stderr; it shows nothing where that is no terminal."""
+def short(number: float) -> str:
+    """Returns a number in at most six characters, such as 12.3M."""
+    return human(number) if number < _SHORT_FROM else str(tqdm.format_sizeof(number))
+
+
+def bar(total: int | None, unit: str, *, scale: bool = True, form: str | None = None) -> tqdm[Any]:
+    """Returns a progress bar on stderr; it shows nothing where that is no terminal.
+
+    Args:
+        total: what 100 % is, if it is known.
+        unit: what is counted.
+        scale: whether large counts are shown as 12.3M.
+        form: what the line looks like, in tqdm's terms; tqdm's own by default.
+    """
     return tqdm(
         total=total,
         unit=unit,
         unit_scale=scale,
+        bar_format=form,
         disable=not sys.stderr.isatty(),
         dynamic_ncols=True,
         file=sys.stderr,

@@ -159,7 +159,8 @@ def load_tokenizer(name: str | os.PathLike[str]) -> Tokenizer:
     """Loads a tokenizer by its name; see the table above.
 
     Raises:
-        ArgumentError: the name means nothing, or the file is not what its ending says.
+        ArgumentError: the name means nothing, or the file is not what its ending says, or may not
+            be read.
         ArgumentTypeError: it is not a name.
         NoDataError: there is no such file.
         MissingExtraError: the package that it needs is not installed.
@@ -174,6 +175,12 @@ def load_tokenizer(name: str | os.PathLike[str]) -> Tokenizer:
         return _load_other(name)
     except (PackcoreError, MemoryError, KeyboardInterrupt):
         raise
+    except PermissionError as error:
+        raise ArgumentError(
+            f"This user may not read the tokenizer {name}. Change its permissions.",
+            name="tokenizer",
+            value=name,
+        ) from error
     except Exception as error:
         raise ArgumentError(
             f"The tokenizer {name} cannot be loaded: {error}.", name="tokenizer", value=name
