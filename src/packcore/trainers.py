@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packcore.documents import cu_seqlens, loss_mask, positions, segment_ids, unpad_starts
-from packcore.errors import ArgumentError
+from packcore.errors import ArgumentError, ArgumentTypeError
 
 __all__ = [
     "hugging_face_batch",
@@ -65,6 +65,7 @@ def megatron_batch(batch: _Batch, *, cross_documents: bool = True) -> dict[str, 
 
     Raises:
         ArgumentError: the batch breaks a rule.
+        ArgumentTypeError: the batch is no dict.
 
     Examples:
         >>> made = megatron_batch(
@@ -107,6 +108,7 @@ def olmo_core_batch(batch: _Batch, *, cross_documents: bool = True) -> dict[str,
 
     Raises:
         ArgumentError: the batch breaks a rule.
+        ArgumentTypeError: the batch is no dict.
 
     Examples:
         >>> made = olmo_core_batch(
@@ -147,6 +149,7 @@ def torchtitan_batch(
 
     Raises:
         ArgumentError: the batch breaks a rule.
+        ArgumentTypeError: the batch is no dict.
 
     Examples:
         >>> torchtitan_batch(
@@ -198,6 +201,7 @@ def hugging_face_batch(
 
     Raises:
         ArgumentError: the batch breaks a rule, or an addition needs flatten.
+        ArgumentTypeError: the batch is no dict.
 
     Examples:
         >>> hugging_face_batch(
@@ -260,7 +264,8 @@ def maxtext_batch(
         MaxText does not shift it. In rows of fill segments are padding_segment, positions 0.
 
     Raises:
-        ArgumentError: the batch breaks a rule.
+        ArgumentError: the batch breaks a rule, or an id does not fit int32.
+        ArgumentTypeError: the batch is no dict.
 
     Examples:
         >>> made = maxtext_batch(
@@ -344,6 +349,7 @@ class _Rows(NamedTuple):
 
 def _read(batch: _Batch, *, shortest: int) -> _Rows:
     tokens, starts = _integers(batch, "tokens"), _integers(batch, "document_starts")
+    _check_fits("tokens", tokens, np.int64)
     if len(starts) != len(tokens) or not starts.shape[1] or tokens.shape[1] < shortest:
         raise ArgumentError(
             f"tokens must have rows of at least {shortest}, and document_starts as many rows of "
@@ -361,11 +367,15 @@ def _read(batch: _Batch, *, shortest: int) -> _Rows:
 def _read_segments(batch: _Batch) -> tuple[npt.NDArray[np.integer[Any]], ...]:
     """Returns tokens, segment ids and positions, `(num_rows, L + 1)` each."""
     names = ("tokens", "segment_ids", "positions")
+    _check_dict(batch)
     if not all(name in batch for name in names):
         rows = _read(batch, shortest=2)
+        _check_fits("tokens", rows.tokens, np.int32)
         place = positions(*rows.given, rows.length)
         return rows.tokens, segment_ids(*rows.given, rows.length), place
     tokens, segments, places = (_integers(batch, name) for name in names)
+    for name, array in zip(names, (tokens, segments, places), strict=True):
+        _check_fits(name, array, np.int32)
     if not tokens.shape == segments.shape == places.shape or tokens.shape[1] < 2:  # noqa: PLR2004
         shapes = tokens.shape, segments.shape, places.shape
         raise ArgumentError(
@@ -380,11 +390,37 @@ def _read_segments(batch: _Batch) -> tuple[npt.NDArray[np.integer[Any]], ...]:
     return tokens, segments, places
 
 
+def _check_dict(batch: object) -> None:
+    if not isinstance(batch, Mapping):
+        raise ArgumentTypeError(
+            f"A batch must be a dict of tokens and document_starts; got {type(batch).__name__}. "
+            "Ask the loader for both by its argument fields.",
+            name="batch",
+            value=batch,
+        )
+
+
+def _check_fits(name: str, array: npt.NDArray[np.integer[Any]], dtype: type[np.integer]) -> None:
+    """Refuses what would be wrapped; looks at the values only where the dtype is a wider one."""
+    if np.can_cast(array.dtype, dtype) or not array.size:
+        return
+    limits, low, high = np.iinfo(dtype), int(array.min()), int(array.max())
+    if low < limits.min or high > limits.max:
+        raise ArgumentError(
+            f"{name} must be in [{limits.min}, {limits.max}], as the trainer reads "
+            f"{dtype.__name__}; the largest is {high}, the smallest {low}.",
+            name=name,
+            value=high if high > limits.max else low,
+        )
+
+
 def _integers(batch: _Batch, name: str) -> npt.NDArray[np.integer[Any]]:
+    _check_dict(batch)
     if name not in batch:
         raise ArgumentError(
-            f"A batch must have tokens and document_starts; this one has {', '.join(batch)}. "
-            "Ask the loader for both by its argument fields.",
+            "A batch must have tokens and document_starts; this one has "
+            f"{', '.join(map(str, batch)) or 'nothing'}. Ask the loader for both by its argument "
+            "fields.",
             name="batch",
             value=list(batch),
         )

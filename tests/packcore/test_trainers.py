@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import packcore
 from packcore import trainers
-from packcore.errors import ArgumentError
+from packcore.errors import ArgumentError, ArgumentTypeError
 
 # Documents of 2, 3 and 1 tokens; one that fills its row; fill.
 TOKENS = np.array([[10, 11, 20, 21, 22, 30], [40, 41, 42, 43, 44, 45], [0] * 6], np.uint16)
@@ -337,6 +337,52 @@ def test_a_trainer_that_is_given_the_targets_needs_two_tokens(name):
     batch = {"tokens": TOKENS[:, :1], "document_starts": np.zeros((3, 1), np.int32)}
     with pytest.raises(ArgumentError, match="tokens must have rows of at least 2"):
         getattr(trainers, name)(batch)
+
+
+@pytest.mark.parametrize("convert", CONVERTERS)
+@pytest.mark.parametrize("batch", [None, 5, [TOKENS, STARTS], TOKENS])
+def test_a_batch_that_is_no_dict_is_refused_by_its_type(convert, batch):
+    kind = type(batch).__name__
+    with pytest.raises(
+        ArgumentTypeError, match=f"A batch must be a dict .*; got {kind}. Ask"
+    ) as one:
+        convert(batch)
+    assert one.value.name == "batch"
+    with pytest.raises(ArgumentError, match=r"this one has nothing\. Ask the loader"):
+        convert({})
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int64", "uint64"])
+def test_maxtexts_int32_refuses_larger_ids_and_takes_all_others(dtype):
+    segments = {"segment_ids": np.ones((3, 6), np.int32), "positions": np.zeros((3, 6), np.int32)}
+    for batch in (BATCH, BATCH | segments):
+        tokens = TOKENS.astype(dtype)
+        tokens[0, 3] = 2**31 - 1
+        made = trainers.maxtext_batch(batch | {"tokens": tokens})
+        assert made["inputs"].max() == 2**31 - 1
+        tokens[1, 3] = 2**31
+        with pytest.raises(ArgumentError, match=f"int32; the largest is {2**31}, the") as caught:
+            trainers.maxtext_batch(batch | {"tokens": tokens})
+        assert (caught.value.name, caught.value.value) == ("tokens", 2**31)
+
+
+@pytest.mark.parametrize("name", ["tokens", "segment_ids", "positions"])
+def test_maxtexts_int32_refuses_what_is_too_small_and_says_where(name):
+    batch = {key: np.ones((3, 6), np.int64) for key in ("tokens", "segment_ids", "positions")}
+    batch[name][2, 5] = -(2**40)
+    with pytest.raises(
+        ArgumentError, match=rf"{name} must be in .*smallest {-(2**40)}\."
+    ) as caught:
+        trainers.maxtext_batch(batch)
+    assert (caught.value.name, caught.value.value) == (name, -(2**40))
+
+
+@pytest.mark.parametrize("convert", CONVERTERS)
+def test_no_id_is_wrapped_to_int64(convert):
+    tokens = TOKENS.astype(np.uint64)
+    tokens[0, 0] = 2**63
+    with pytest.raises(ArgumentError, match=f"int64; the largest is {2**63}"):
+        convert(BATCH | {"tokens": tokens})
 
 
 @pytest.mark.parametrize("convert", CONVERTERS)
