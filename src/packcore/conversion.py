@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -222,7 +223,23 @@ def convert(
     pieces = _change(source, plan, add_sep=add_sep, strip_sep=strip_sep)
     if target.side and has_documents:
         pieces = check_separators(pieces, _need(plan.sep_token), target.side, to)
-    return target.write(_check_ids(pieces, plan, on_tokens), plan)
+    with _no_empty_folder(plan.destination):
+        return target.write(_check_ids(pieces, plan, on_tokens), plan)
+
+
+@contextlib.contextmanager
+def _no_empty_folder(destination: str) -> Iterator[None]:
+    """Removes the folders that were made for what could not be written, if nothing is in them."""
+    path = Path(os.path.abspath(destination))
+    made = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for folder in made:
+                if os.path.exists(folder):  # of Megatron the first is no folder
+                    folder.rmdir()
+        raise
 
 
 def _change(

@@ -282,3 +282,20 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path, source):
     with pytest.raises(WriteError, match="Could not write") as info:
         convert(source, tmp_path / "file" / "out", to="datatrove")
     assert info.value.errno
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_what_is_refused_leaves_no_folder_behind(tmp_path, source, to):
+    place = place_of(tmp_path / "new", to)
+    options = {"sep_token": 0, "add_sep": "after"} if to == "nanogpt" else {}
+    options |= {"add_sep": "before", "sep_token": 0} if to == "llmc" else {}
+    with pytest.raises(TokenError):
+        convert(source, place, to=to, vocab_size=5, **options)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_was_there_stays_when_a_conversion_is_refused(tmp_path, source):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(TokenError):
+        convert(source, tmp_path / "out" / "deeper", vocab_size=5)
+    assert list((tmp_path / "out").iterdir()) == []

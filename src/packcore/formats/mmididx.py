@@ -166,7 +166,7 @@ def check_data(
         listed = " or ".join(dtype.name for dtype in fitting)
         raise ArgumentError(
             f"dtype must be named for {data}: code {code} of its index means {listed}, and both "
-            f"fit its size. Use packcore.open(..., dtype={fitting[0].name!r}) or the other one.",
+            "fit its size. Choose with packcore.open(..., dtype=...).",
             name="dtype",
         )
     raise _disagree(index, data, num_tokens, dtypes[0], size)
