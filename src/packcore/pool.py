@@ -7,6 +7,7 @@ which takes longer than to fill it. Here it goes round, at the moment at which i
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from typing import Any
 
@@ -15,12 +16,15 @@ import numpy.typing as npt
 
 __all__ = ["Pool"]
 
+_MAX_TRIED = 8
+"""Where a user keeps everything, looking through all of it would find nothing."""
+
 
 class Pool:
-    """Memory that is free to be used again. Threads may share it.
+    """Memory that is used again. Threads may share it.
 
     Args:
-        size: for how many arrays free memory is kept.
+        size: how many arrays it knows; memory of more than these goes back to the system.
 
     Examples:
         >>> pool = Pool(8)
@@ -35,33 +39,39 @@ class Pool:
     """
 
     def __init__(self, size: int) -> None:
-        self._free: deque[npt.NDArray[np.uint8]] = deque(maxlen=size)
+        # Asked and not told: what ran at the end of an array would swallow a Ctrl-C.
+        self._lent: deque[tuple[npt.NDArray[np.uint8], weakref.ref[_Lease]]] = deque(maxlen=size)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Returns an array as `np.empty` does.
 
-        Its memory comes back to the pool when the array, every view of it and everything that
-        shares its memory is gone.
+        Its memory is used again when the array, every view of it and everything that shares its
+        memory is gone.
         """
         num_bytes = math.prod(shape) * dtype.itemsize
-        try:
-            memory = self._free.pop()
-        except IndexError:
-            memory = np.empty(num_bytes, np.uint8)
-        if memory.nbytes < num_bytes:
-            memory = np.empty(num_bytes, np.uint8)
-        return np.asarray(_Lease(memory, self._free))[:num_bytes].view(dtype).reshape(shape)
+        memory = self._find(num_bytes)
+        lease = _Lease(memory)
+        self._lent.append((memory, weakref.ref(lease)))
+        return np.asarray(lease)[:num_bytes].view(dtype).reshape(shape)
+
+    def _find(self, num_bytes: int) -> npt.NDArray[np.uint8]:
+        for _ in range(_MAX_TRIED):
+            try:
+                memory, lease = self._lent.popleft()  # the oldest
+            except IndexError:
+                break
+            if lease() is not None:
+                self._lent.append((memory, lease))
+            elif memory.nbytes >= num_bytes:
+                return memory
+        return np.empty(num_bytes, np.uint8)
 
 
 class _Lease:
-    """What an array has for its base: it goes when the last view goes."""
+    """What an array has for its base: it lives as long as the last view."""
 
-    __slots__ = ("__array_interface__", "_free", "_memory")
+    __slots__ = ("__array_interface__", "__weakref__", "_memory")
 
-    def __init__(self, memory: npt.NDArray[np.uint8], free: deque[npt.NDArray[np.uint8]]) -> None:
+    def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
         self.__array_interface__ = memory.__array_interface__
-        self._memory = memory
-        self._free = free
-
-    def __del__(self) -> None:
-        self._free.append(self._memory)
+        self._memory = memory  # the pool may forget it

@@ -97,10 +97,17 @@ def test_a_larger_array_gets_new_memory_and_a_smaller_one_part_of_it():
 def test_no_more_memory_is_kept_than_was_asked_for():
     pool = Pool(2)
     arrays = [take(pool, number) for number in range(5)]
-    addresses = {array.ctypes.data for array in arrays}
-    assert len(addresses) == 5
+    assert [int(array[0, 0]) for array in arrays] == list(range(5))
+    kept = {array.ctypes.data for array in arrays[3:]}
     del arrays
-    assert len(pool._free) == 2
+    again = [take(pool, number) for number in range(2)]
+    assert {array.ctypes.data for array in again} == kept
+
+
+def test_whoever_keeps_everything_gets_new_memory_each_time():
+    pool = Pool(50)
+    arrays = [take(pool, number) for number in range(60)]
+    assert [int(array[-1, -1]) for array in arrays] == list(range(60))
 
 
 def test_arrays_outlive_their_pool():
