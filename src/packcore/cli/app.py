@@ -26,6 +26,15 @@ _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
 _OPTIONS = {
     "overwrite=True": "--overwrite",
+    "dtype must be named": "--source-dtype must be named",
+    "packcore.open(..., dtype=...)": "--source-dtype",
+    "packcore.open(..., sep_token=...)": "--sep-token",
+    "sep_token must be named": "--sep-token must be named",
+    "another sep_token": "another --sep-token",
+    "add_sep='after'": "--add-sep after",
+    "add_sep='before'": "--add-sep before",
+    "drop_documents=True": "--drop-documents",
+    "leave out drop_documents": "leave out --drop-documents",
     'on_error="skip"': "--on-error skip",
     'tokenizer="bytes"': "--tokenizer bytes",
     "a smaller block_size": "a smaller --block-size",

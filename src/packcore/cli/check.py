@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from packcore import corpora
-from packcore.cli.output import as_json, bar, echo, human, print_json
+from packcore.cli.output import as_json, bar, echo, human, print_json, source_dtype
 from packcore.corpora import Lengths, Summary
 from packcore.errors import ArgumentError
 from packcore.manifest import ChunkEntry, Manifest
@@ -39,6 +39,7 @@ _BAR = 40
     help="The first one to show.",
 )
 @click.option("--sep-token", type=int, help="The id that ends a document, if none is recorded.")
+@source_dtype
 @as_json
 def inspect(
     *,
@@ -48,11 +49,13 @@ def inspect(
     documents: int,
     first: int,
     sep_token: int | None,
+    source_dtype: str | None,
 ) -> None:
     """Says what is in a corpus: totals, document lengths, origin, and some documents.
 
-    CORPUS is a folder, a chunk file, a manifest, or a prefix as in corpus/train. Its documents
-    are shown as text if their tokenizer is "bytes" or is named; else as ids.
+    CORPUS is a folder, a chunk file, a manifest, or a prefix as in corpus/train; or of another
+    format, as for convert. Its documents are shown as text if their tokenizer is "bytes" or is
+    named; else as ids.
 
     \b
     Examples:
@@ -60,7 +63,7 @@ def inspect(
       packcore inspect corpus/train -t tokenizer.json --documents 10 --from 5000
       packcore inspect corpus --json | jq .num_tokens
     """
-    summary = corpora.summarize(corpus, sep_token=sep_token)
+    summary = corpora.summarize(corpus, sep_token=sep_token, dtype=source_dtype)
     shown = _read_documents(summary, tokenizer, first, documents)
     if as_json:
         print_json(_record(summary, shown))

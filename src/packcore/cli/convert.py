@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from packcore.cli.output import as_json, bar, echo, human, print_json
+from packcore.cli.output import as_json, bar, echo, human, print_json, source_dtype
 from packcore.conversion import TARGETS
 from packcore.conversion import convert as convert_corpus
 
@@ -20,7 +20,7 @@ _SIDES = click.Choice(["before", "after"])
 @click.argument("destination", metavar="DST")
 @click.option("--to", type=click.Choice(TARGETS), default="litpkds", show_default=True)
 @click.option("--sep-token", type=int, help="The id that tells documents apart.")
-@click.option("--source-dtype", metavar="DTYPE", help="Of raw .bin and .npy, which do not say it.")
+@source_dtype
 @click.option("--dtype", metavar="DTYPE", help="Of what is written; the source's by default.")
 @click.option("--prefix", help="What files' names begin with.")
 @click.option("--chunk-size", type=click.IntRange(1), help="Tokens a file.")

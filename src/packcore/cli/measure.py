@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from packcore.cli.output import as_json, echo, human, print_json
+from packcore.cli.output import as_json, echo, human, print_json, source_dtype
 from packcore.dataset import open as open_dataset
 from packcore.loader import Loader
 from packcore.mixture import Mixture
@@ -51,6 +51,7 @@ def _parse_source(text: str) -> tuple[str | None, str, float]:
     show_default=True,
     help="What happens when a corpus of several runs out.",
 )
+@source_dtype
 @as_json
 def plan(*, as_json: bool, corpora: tuple[str, ...], **options: Any) -> None:
     """Says what a training run will serve, drop, pad and repeat, before any GPU starts.
@@ -85,12 +86,13 @@ def _make_loader(
     stride: int | None,
     remainder: str,
     on_exhausted: Any,
+    source_dtype: str | None,
 ) -> Loader:
     del steps
     sources = {}
     for text in corpora:
         name, path, weight = _parse_source(text)
-        blocks = open_dataset(path).blocks(block_size, stride=stride)
+        blocks = open_dataset(path, dtype=source_dtype).blocks(block_size, stride=stride)
         key = name or path
         if key in sources:
             raise click.UsageError(f"Two corpora are named {key}: write NAME=CORPUS.")
@@ -129,8 +131,17 @@ def _check_seconds(_context: click.Context, _option: click.Parameter, value: flo
     callback=_check_seconds,
     help="For each order.",
 )
+@source_dtype
 @as_json
-def bench(*, as_json: bool, corpus: str, block_size: int, batch: int, seconds: float) -> None:
+def bench(
+    *,
+    as_json: bool,
+    corpus: str,
+    block_size: int,
+    batch: int,
+    seconds: float,
+    source_dtype: str | None,
+) -> None:
     """Measures how fast this machine reads batches of this corpus, in each order.
 
     What the operating system holds in memory already is read faster: run it twice, or on a
@@ -141,7 +152,7 @@ def bench(*, as_json: bool, corpus: str, block_size: int, batch: int, seconds: f
       packcore bench corpus
       packcore bench /mnt/nfs/corpus --block-size 4097 --batch 64 --seconds 10
     """
-    blocks = open_dataset(corpus).blocks(block_size)
+    blocks = open_dataset(corpus, dtype=source_dtype).blocks(block_size)
     orders: dict[str, Any] = {"sequential": None, "window": "window", "global": "global"}
     found = {}
     for name, shuffle in orders.items():

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 from tqdm import tqdm
 
-__all__ = ["as_json", "bar", "echo", "human", "print_json", "short"]
+__all__ = ["as_json", "bar", "echo", "human", "print_json", "short", "source_dtype"]
 
 _SHORT_FROM = 9999.5
 """Smaller numbers are short as they are."""
@@ -21,6 +21,14 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def as_json(command: _Command) -> _Command:
     """Gives a command the option --json."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def source_dtype(command: _Command) -> _Command:
+    """Gives a command the option --source-dtype."""
+    option = click.option(
+        "--source-dtype", metavar="DTYPE", help="Of raw .bin and .npy, which do not say it."
+    )
+    return option(command)
 
 
 def print_json(value: object) -> None:

@@ -47,18 +47,24 @@ class Summary:
     """None where documents are unknown, or there is none."""
 
 
-def summarize(source: str | os.PathLike[str], *, sep_token: int | None = None) -> Summary:
+def summarize(
+    source: str | os.PathLike[str],
+    *,
+    sep_token: int | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Summary:
     """Reads a corpus's headers, manifests and document starts, but no tokens.
 
     Args:
         source: as for `packcore.open`.
         sep_token: the id that ends a document, where they were not recorded; tokens are read then.
+        dtype: of the tokens, for files that do not say it.
 
     Raises:
         NoDataError: nothing is there.
         FormatError: a file is not what it should be.
     """
-    dataset = open_dataset(source, sep_token=sep_token)
+    dataset = open_dataset(source, sep_token=sep_token, dtype=dtype)
     try:
         manifests = tuple(map(read_manifest, find_manifests(source)))
     except NoDataError:

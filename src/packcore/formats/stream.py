@@ -197,7 +197,7 @@ def _lost(
     return ArgumentError(
         f"{target} tells documents by a separator {side} each, and sep_token {sep_token} does not: "
         f"around token {place} documents and separators differ. Put one in with "
-        f"add_sep={side!r}, name another sep_token, or drop_documents=True.",
+        f"add_sep={side!r}, name another sep_token, or pass drop_documents=True.",
         name="sep_token",
         value=sep_token,
     )
