@@ -10,8 +10,12 @@ NEED := command -v $(PYTHON) >/dev/null || { echo 'There is no $(PYTHON). Name a
 CORE_VENV ?= .venv-core
 CORE_NUMPY ?= $(shell grep '^numpy==' constraints.txt)
 OLDEST_NUMPY := numpy==1.24.0
+# The lowest versions that the extra "jax" allows: grain==... jax==...
+OLDEST_GRAIN := $(shell sed -n '/^jax = /s/[^a-z0-9.=> ]//gp' pyproject.toml | sed 's/^jax = //; s/>=/==/g')
+# Newer ones ask for JAX 0.4.34 as well, but fail with it on several processes.
+OLDEST_GRAIN_ORBAX := orbax-checkpoint==0.11.0
 
-.PHONY: help demo demo-torch demo-jax test lint format typecheck contracts bench core-test core-test-oldest core-test-newest check clean
+.PHONY: help demo demo-torch demo-jax test lint format typecheck contracts bench core-test core-test-oldest core-test-newest grain-test-oldest check clean
 
 help:
 	@echo 'make demo       pack the standard library, read it back, stop and resume'
@@ -22,6 +26,7 @@ help:
 	@echo 'make typecheck  mypy --strict on src'
 	@echo 'make contracts  which module may import which'
 	@echo 'make core-test  the core, with NumPy and pytest alone; core-test-oldest, core-test-newest'
+	@echo 'make grain-test-oldest  packcore_grain with the oldest Grain and JAX'
 	@echo 'make bench      throughput beside the technique of lit-gpt and beside NumPy'
 	@echo 'make check      all of it, as .ci/run does'
 	@echo 'make clean      remove the environments and the caches'
@@ -72,11 +77,17 @@ core-test-newest:
 	@python=$$(.ci/find_python.sh 3.14 3.13 3.12) || { echo 'skipped: no Python newer than 3.11'; exit 0; }; \
 	$(MAKE) --no-print-directory core-test PYTHON=$$python CORE_VENV=.venv-core-newest
 
+# Not in `make check`: an environment of 700 MB more.
+grain-test-oldest:
+	@python=$$(.ci/find_python.sh 3.11) || { echo 'skipped: no python3.11 for $(OLDEST_GRAIN)'; exit 0; }; \
+	$(MAKE) --no-print-directory PYTHON=$$python .venv-grain-oldest/.stamp-$$(echo $$python | tr / -) && \
+	JAX_PLATFORMS=cpu .venv-grain-oldest/bin/python -m pytest tests/packcore_grain src/packcore_grain
+
 check:
 	.ci/run
 
 clean:
-	rm -rf .venv .venv-core .venv-core-oldest .venv-core-newest .venv-demo .venv-jax demo-data
+	rm -rf .venv .venv-core .venv-core-oldest .venv-core-newest .venv-demo .venv-grain-oldest .venv-jax demo-data
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 # A checkout's own code, editable: only a changed dependency makes the environment anew.
@@ -92,6 +103,14 @@ $(CORE_VENV)/$(STAMP): pyproject.toml constraints.txt
 	@grep -v '^numpy==' constraints.txt > $(CORE_VENV)/constraints.txt
 	$(CORE_VENV)/bin/python -m pip install --quiet -c $(CORE_VENV)/constraints.txt '$(CORE_NUMPY)' pytest
 	$(CORE_VENV)/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+.venv-grain-oldest/$(STAMP): pyproject.toml constraints.txt
+	@$(NEED)
+	$(PYTHON) -m venv --clear .venv-grain-oldest
+	@grep -v -E '^(grain|jax|jaxlib|orbax-checkpoint)==' constraints.txt > .venv-grain-oldest/constraints.txt
+	.venv-grain-oldest/bin/python -m pip install --quiet -c .venv-grain-oldest/constraints.txt $(OLDEST_GRAIN) $(OLDEST_GRAIN_ORBAX) pytest
+	.venv-grain-oldest/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
 # The package as a user installs it, not editable: a changed source file installs it again.

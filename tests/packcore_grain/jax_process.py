@@ -24,6 +24,8 @@ GLOBAL_BATCH_SIZE = 8
 
 
 def main(index, count, port, corpus, out):
+    # Later versions of JAX choose this by themselves; 0.4.34 has none on a CPU.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"localhost:{port}", int(count), int(index))
     loader = packcore.Loader(packcore.open(corpus).blocks(8), GLOBAL_BATCH_SIZE, seed=1, epochs=1)
     sharding = NamedSharding(Mesh(np.array(jax.devices()), "data"), PartitionSpec("data"))
