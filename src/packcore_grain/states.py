@@ -151,7 +151,8 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         NoDataError: there is no such file.
-        StateError: the files differ: the processes had not served the same number of steps.
+        StateError: a file is damaged, or the files differ: the processes had not served the same
+            number of steps.
     """
     folder = epath.Path(directory)
     files = sorted(folder.glob("process_*-of-*.json")) if folder.exists() else []
@@ -161,12 +162,25 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
             "as in checkpoints/100/data.",
             path=os.fspath(folder),
         )
-    first: dict[str, Any] = json.loads(files[0].read_text())
+    first = _read_file(files[0])
     for file in files[1:]:
-        if json.loads(file.read_text()) != first:
+        if _read_file(file) != first:
             raise StateError(
                 f"{files[0]} and {file} differ: the processes had not served the same number of "
                 "steps when they were saved. Use another checkpoint.",
                 field="position",
             )
     return first
+
+
+def _read_file(file: epath.Path) -> dict[str, Any]:
+    try:
+        state = json.loads(file.read_bytes())
+    except ValueError:  # no UTF-8 or no JSON
+        state = None
+    if not isinstance(state, dict):
+        raise StateError(
+            f"{file} is damaged: it is not a dict in JSON. Use another checkpoint.",
+            field="position",
+        )
+    return state

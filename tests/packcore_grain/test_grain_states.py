@@ -235,6 +235,14 @@ def test_files_of_grain_checkpoint_that_differ_are_refused(loader, tmp_path):
         read_state(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"", b'{"position": 3', b"[3]", b"\xff\x00"])
+def test_a_damaged_file_of_grain_checkpoint_is_refused_by_its_name(loader, tmp_path, content):
+    write_states(tmp_path, [states_of(LoaderDataset(loader))[0][3]] * 2)
+    (tmp_path / "process_1-of-2.json").write_bytes(content)
+    with pytest.raises(StateError, match=r"process_1-of-2\.json is damaged: it is not a dict"):
+        read_state(tmp_path)
+
+
 @pytest.mark.parametrize("folder", ["", "missing"])
 def test_a_folder_without_states_is_refused(tmp_path, folder):
     with pytest.raises(NoDataError, match=r"Name the folder that grain\.checkpoint wrote"):
