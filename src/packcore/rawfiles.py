@@ -37,15 +37,16 @@ __all__ = [
 _PROBE_BYTES = 128 * 1024
 _READ_BYTES = 1024 * 1024
 
+_RIGHT = " Get the right to read it, and to enter the folders above it (chmod, chown)."
 _WAY_OUT = {
-    errno.EACCES: " Get the right to read it, and to enter the folders above it (chmod, chown).",
+    errno.EACCES: _RIGHT,
+    errno.EPERM: _RIGHT,
     errno.ELOOP: " Its symbolic links lead in a circle: make them anew.",
     errno.ENAMETOOLONG: " Check the path; if an index names the file, the index is damaged.",
     errno.EMFILE: " Close some files, or raise the limit (ulimit -n).",
     errno.ENODEV: " Its file system has no maps: open it with mmap=False.",
     errno.ENOMEM: " Hold fewer maps, or open it with mmap=False.",
 }
-_WAY_OUT[errno.EPERM] = _WAY_OUT[errno.EACCES]
 
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 

@@ -193,8 +193,20 @@ class DecodedTokens(Span):
         out[:] = self.map()[start : start + len(out)]
 
     def document_starts(self) -> npt.NDArray[np.int64]:
-        """Returns where documents begin, `(num_documents,)`, ascending."""
-        return self.decoder.starts(self.path)
+        """Returns where documents begin, `(num_documents,)`, ascending.
+
+        Raises:
+            FormatError: there are not as many as the file said when it was opened.
+        """
+        starts = self.decoder.starts(self.path)
+        if len(starts) != self.count:
+            raise broken(
+                self.path,
+                f"holds {len(starts)} documents; expected {self.count}.",
+                expected=self.count,
+                got=len(starts),
+            )
+        return starts
 
     def warm(self) -> None:
         """Asks the operating system to read the file into its cache."""

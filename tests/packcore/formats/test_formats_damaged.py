@@ -1,7 +1,11 @@
 """Random and bit-flipped files of every format: read or refused with packcore's own errors."""
 
+import numpy as np
 import pytest
 from samples import check_damaged, copy_of
+
+from packcore.errors import FormatError
+from packcore.formats.pieces import DecodedTokens
 
 CASES = [
     ("megatron", ["mm_uint16.idx", "mm_uint16.bin"], "mm_uint16.idx", {}),
@@ -54,3 +58,15 @@ def test_damaged_files_that_need_a_package_are_read_or_refused(
     folder = copy_of(sample, tmp_path)
     counts = check_damaged(folder, files, folder / source, seed=7, rounds=60)
     assert counts["refused"] > 0
+
+
+def test_a_decoded_file_that_holds_fewer_documents_than_it_says_is_refused(tmp_path):
+    class Decoder:
+        def starts(self, _path):
+            return np.array([0, 2])
+
+    path = str(tmp_path / "a.parquet")
+    file = DecodedTokens(path=path, dtype=np.dtype("<u2"), num_tokens=5, decoder=Decoder(), count=3)
+    with pytest.raises(FormatError, match="holds 2 documents; expected 3") as info:
+        file.document_starts()
+    assert (info.value.path, info.value.expected, info.value.got) == (path, 3, 2)
