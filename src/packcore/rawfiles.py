@@ -83,7 +83,9 @@ def opened(path: str) -> Iterator[io.BufferedReader]:
 
 def _open_regular(path: str) -> int:
     """Returns a file descriptor; does not wait for the other end of a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    # The first flag is missing on Windows, the second everywhere else.
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, os.O_RDONLY | flags)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor

@@ -73,16 +73,6 @@ def test_memory_that_somebody_holds_is_not_used_again(hold):
     assert address in [array.ctypes.data for array in pair]
 
 
-def test_torch_holds_what_it_shares():
-    pool = Pool(8)
-    torch = pytest.importorskip("torch")
-    array = take(pool, 1)
-    tensor = torch.from_numpy(array)[1:]
-    del array
-    take(pool, 2)
-    assert (tensor == 1).all()
-
-
 def test_a_larger_array_gets_new_memory_and_a_smaller_one_part_of_it():
     pool = Pool(8)
     address = take(pool, 1).ctypes.data

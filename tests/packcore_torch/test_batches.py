@@ -387,3 +387,11 @@ def test_what_is_no_loader_is_refused_with_the_way(corpus, make):
             ArgumentTypeError, match=r"loader must be a packcore\.Loader; got .*seed="
         ):
             make(junk)
+
+
+def test_a_tensor_keeps_the_memory_of_its_batch(corpus):
+    loader = make_loader(corpus, prefetch=2, dtype="int64")
+    expected = [batch.copy() for batch in loader]
+    kept = [torch.from_numpy(batch)[1:] for batch in loader]  # the batches themselves are gone
+    for tensor, batch in zip(kept, expected, strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), batch[1:])
