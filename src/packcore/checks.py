@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from typing import TypeVar
 
 import numpy as np
 
 from packcore.errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["check_choice", "check_int"]
+__all__ = ["check_choice", "check_int", "check_type"]
+
+_Kind = TypeVar("_Kind")
 
 _INT64_MAX = 2**63 - 1
 
@@ -53,6 +56,30 @@ def check_int(name: str, value: object, *, low: int, high: int = _INT64_MAX, uni
         suffix = f" ({unit})" if unit else ""
         raise ArgumentError(f"{name} must be {rule}; got {number}{suffix}.", name=name, value=value)
     return number
+
+
+def check_type(name: str, value: object, kind: type[_Kind], must: str, way: str = "") -> _Kind:
+    """Returns `value` if it is of a type.
+
+    Args:
+        name: the argument's name, for the message.
+        value: what was given.
+        kind: the type.
+        must: what it must be, for the message, as in "name must be ...".
+        way: what to do, for the message, as a sentence.
+
+    Raises:
+        ArgumentTypeError: it is of another type.
+
+    Examples:
+        >>> check_type("path", 5, str, "a path")
+        Traceback (most recent call last):
+        packcore.errors.ArgumentTypeError: path must be a path; got int.
+    """
+    if isinstance(value, kind):
+        return value
+    message = f"{name} must be {must}; got {type(value).__name__}. {way}".rstrip()
+    raise ArgumentTypeError(message, name=name, value=value)
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:

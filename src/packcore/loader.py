@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from packcore.checks import check_choice, check_int
+from packcore.checks import check_choice, check_int, check_type
 from packcore.errors import ArgumentError, ArgumentTypeError, StateError
 from packcore.mixture import Mixture
 from packcore.order import SHUFFLES, Shuffle
@@ -24,7 +24,7 @@ from packcore.sharding import ServedSteps, rank_rows
 from packcore.steps import FIELDS, Batch, StepReader
 from packcore.stream import Stream
 
-__all__ = ["Loader"]
+__all__ = ["Loader", "check_loader"]
 
 _MAX_PREFETCH = 1000
 
@@ -393,6 +393,16 @@ class Loader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._use(state["stream"])
+
+
+def check_loader(value: object) -> Loader:
+    """Returns `value` if it is a loader.
+
+    Raises:
+        ArgumentTypeError: it is something else; the message says how to make one.
+    """
+    way = "Make one of blocks: packcore.Loader(blocks, global_batch_size, seed=...)."
+    return check_type("loader", value, Loader, "a packcore.Loader", way)
 
 
 def _as_mixture(source: BlockReader | Mixture, epochs: int | None) -> Mixture:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from grain.experimental import ShapeDtypeStruct
 
 from packcore.blocks import Blocks, check_dtype
-from packcore.errors import ArgumentError, ArgumentTypeError
+from packcore.checks import check_type
+from packcore.errors import ArgumentError
 from packcore_grain.flags import use_flag_defaults
 from packcore_grain.shares import stretch
 
@@ -45,13 +46,8 @@ class BlockSource(grain.MapDataset):  # type: ignore[misc] # Grain has no types
     def __init__(self, blocks: Blocks, *, dtype: npt.DTypeLike | None = None) -> None:
         super().__init__()
         use_flag_defaults()
-        if not isinstance(blocks, Blocks):
-            raise ArgumentTypeError(
-                "blocks must be packcore.Blocks, from packcore.open(...).blocks(block_size); got "
-                f"{type(blocks).__name__}.",
-                name="blocks",
-                value=blocks,
-            )
+        must = "packcore.Blocks, from packcore.open(...).blocks(block_size)"
+        check_type("blocks", blocks, Blocks, must)
         self._whole = self._blocks = blocks
         self._num_blocks = len(blocks)
         if not self._num_blocks:

@@ -6,7 +6,8 @@ import itertools
 from typing import Any
 
 from packcore import Loader
-from packcore.errors import ArgumentError, ArgumentTypeError
+from packcore.errors import ArgumentError
+from packcore.loader import check_loader
 
 __all__ = ["process_loader", "sharding_rank"]
 
@@ -26,13 +27,7 @@ def process_loader(loader: Loader, *, rank: int | None, world_size: int | None) 
         ArgumentError: only one of the two is given, or they break the loader's rules.
         ArgumentTypeError: the loader is not a `packcore.Loader`.
     """
-    if not isinstance(loader, Loader):
-        raise ArgumentTypeError(
-            f"loader must be a packcore.Loader; got {type(loader).__name__}. Make one of blocks: "
-            "packcore.Loader(blocks, global_batch_size, seed=...).",
-            name="loader",
-            value=loader,
-        )
+    check_loader(loader)
     if (rank is None) != (world_size is None):
         raise ArgumentError(
             f"rank and world_size must be given together; got {rank} and {world_size}.",

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import Dataset
 
 from packcore import Blocks
-from packcore.errors import ArgumentTypeError
+from packcore.checks import check_type
 
 __all__ = ["BlockDataset"]
 
@@ -34,14 +34,8 @@ class BlockDataset(Dataset[torch.Tensor]):
     """
 
     def __init__(self, blocks: Blocks) -> None:
-        if not isinstance(blocks, Blocks):
-            raise ArgumentTypeError(
-                "blocks must be of packcore.open(...).blocks(block_size); got "
-                f"{type(blocks).__name__}.",
-                name="blocks",
-                value=blocks,
-            )
-        self.blocks = blocks
+        must = "of packcore.open(...).blocks(block_size)"
+        self.blocks = check_type("blocks", blocks, Blocks, must)
 
     def __len__(self) -> int:
         return len(self.blocks)

@@ -8,7 +8,8 @@ from typing import Any
 import torch.distributed as dist
 
 from packcore import Loader
-from packcore.errors import ArgumentError, ArgumentTypeError
+from packcore.errors import ArgumentError
+from packcore.loader import check_loader
 
 __all__ = ["rank_of"]
 
@@ -28,13 +29,7 @@ def rank_of(loader: Loader, group: Any = None) -> tuple[int, int]:
         ArgumentError: the two contradict; this process is not in `group`; or torchrun began
             several processes and neither of the two says which one this is.
     """
-    if not isinstance(loader, Loader):
-        raise ArgumentTypeError(
-            f"loader must be a packcore.Loader; got {type(loader).__name__}. Make one of blocks: "
-            "packcore.Loader(blocks, global_batch_size, seed=...).",
-            name="loader",
-            value=loader,
-        )
+    check_loader(loader)
     given = loader.rank, loader.world_size
     if not (dist.is_available() and dist.is_initialized()):
         if given == (0, 1):
