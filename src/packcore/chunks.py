@@ -24,7 +24,7 @@ from packcore.errors import ArgumentTypeError, FormatError, MismatchError, NoDat
 from packcore.format import VERSION, ChunkHeader, map_tokens, read_header, read_tokens
 from packcore.manifest import ChunkEntry, is_file_of, manifest_path, read_documents, read_manifest
 from packcore.protocols import Access
-from packcore.rawfiles import file_bytes, list_folder, warm_file
+from packcore.rawfiles import list_folder, warm_file
 
 __all__ = ["CHUNK_NAME", "Chunk", "files_of_prefix", "find_chunks", "list_sources"]
 
@@ -281,8 +281,6 @@ def _expand_folder(folder: str) -> list[str]:
 
 def _described(path: str) -> Iterator[tuple[str, _Described]]:
     """Yields each chunk's path and what the manifest at `path` says of it."""
-    if os.path.exists(path):
-        file_bytes(path)  # says why, if it cannot be read
     manifest = read_manifest(path)
     header = ChunkHeader(VERSION, manifest.dtype, manifest.chunk_size)
     for entry in manifest.chunks:

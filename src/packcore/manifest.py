@@ -33,6 +33,7 @@ from packcore.checks import check_int
 from packcore.errors import ArgumentError, ArgumentTypeError, FormatError, NoDataError
 from packcore.files import write_whole
 from packcore.format import code
+from packcore.rawfiles import opened
 
 __all__ = [
     "ChunkEntry",
@@ -350,17 +351,21 @@ def read_documents(chunk_path: str | os.PathLike[str], entry: ChunkEntry) -> npt
     return starts
 
 
+def _read(path: str, missing: str) -> bytes:
+    """Returns the bytes of a file; `missing` is what to say if there is none."""
+    if os.path.isdir(path) or not os.path.exists(path):
+        raise NoDataError(missing, path=path)
+    with opened(path) as file:
+        return file.read()
+
+
 def _read_npy(path: str) -> npt.NDArray[Any]:
     """Reads what `encode_documents` wrote, and nothing else that np.load would make sense of."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except (FileNotFoundError, IsADirectoryError):
-        raise NoDataError(
-            f"There is no file {path}; the manifest says that there is one. Copy it as well, or "
-            "build again.",
-            path=path,
-        ) from None
+    content = _read(
+        path,
+        f"There is no file {path}; the manifest says that there is one. Copy it as well, or build "
+        "again.",
+    )
     match = _NPY_HEADER.match(content)
     if match is None:
         rule = "that of a .npy file of 1-D uint32 or uint64"
@@ -372,11 +377,9 @@ def _read_npy(path: str) -> npt.NDArray[Any]:
 
 
 def _read_json(path: str) -> dict[str, Any]:
+    content = _read(path, f"There is no manifest {path}.")
     try:
-        with open(path, "rb") as file:
-            record = json.loads(file.read())
-    except (FileNotFoundError, IsADirectoryError):
-        raise NoDataError(f"There is no manifest {path}.", path=path) from None
+        record = json.loads(content)
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number too long
         raise FormatError(f"{path} is not a manifest: {error}.", path=path) from error
     if not isinstance(record, dict):

@@ -170,11 +170,11 @@ def map_array(path: str, dtype: np.dtype[Any], offset: int, count: int) -> npt.N
         NoDataError: there is no such file.
     """
     size = count * dtype.itemsize
-    _check_inside(path, offset, size, file_bytes(path))
-    if not count:  # nothing cannot be mapped
-        return np.empty(0, dtype)
     base = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
     with opened(path) as file:
+        _check_inside(path, offset, size, os.fstat(file.fileno()).st_size)
+        if not count:  # nothing cannot be mapped
+            return np.empty(0, dtype)
         # A map without its file descriptor is possible from Python 3.13 on: open files stay few.
         options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
         buffer = mmap.mmap(
