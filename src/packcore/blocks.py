@@ -214,7 +214,8 @@ class Blocks:
         out = self._check_out(len(numbers), out, dtype)
         num_rows = max(1, _PART_BYTES // (self.block_size * self.dtype.itemsize))
         for start in range(0, len(numbers), num_rows):
-            table = self._table(numbers[start : start + num_rows])
+            rows = self.rows(numbers[start : start + num_rows])
+            table = RowTable(rows, self.block_size, self.dtype)
             out[start : start + num_rows] = table.copy(0, len(table))
         return out
 
@@ -300,9 +301,6 @@ class Blocks:
         for place in np.argsort(starts).tolist():
             self.dataset.read_into(int(starts[place]), tokens[place])
         return rows_of(tokens)
-
-    def _table(self, ids: npt.NDArray[np.int64]) -> RowTable:
-        return RowTable(self.rows(ids), self.block_size, self.dtype)
 
     def _places(self, ids: npt.NDArray[np.int64]) -> _Places:
         bounds, starts = self.dataset.bounds, self.starts(ids)
